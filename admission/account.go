@@ -2,8 +2,8 @@ package admission
 
 import "math"
 
-// ReserveAccount counts a connection for the account that is about to log in. It returns false if
-// the account has too many connections at all nodes together.
+// ReserveAccount counts a connection for the account to which its login, about to succeed, belongs. It returns false
+// if the account has too many connections at all nodes together.
 func (f *Front) ReserveAccount(s *Slot, account int64) bool {
 	others := 0
 	if f.limits.Elsewhere != nil && f.limits.PerAccount < math.MaxInt {
@@ -36,7 +36,7 @@ func (s *Slot) leaveAccount() {
 
 // AccountsToTell returns the number of connections of each account that has at least 1/64 of its
 // limit, so that the other nodes can enforce the limit in total. Smaller numbers are left out,
-// because most of some thousand accounts have one connection each, and writing them all each second
+// because most of several thousand accounts have one connection each, and writing them all each second
 // would be wasted work.
 func (f *Front) AccountsToTell() map[int64]int {
 	f.limiter.mu.Lock()

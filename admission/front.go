@@ -44,9 +44,9 @@ const (
 // Reasons for which a connection is refused or evicted.
 const (
 	ReasonPenalty         = "penalty"
-	ReasonTotal           = "total"           // Limits.Total
-	ReasonSource          = "source"          // Limits.PerSource
-	ReasonUnauthenticated = "unauthenticated" // Limits.Unknown
+	ReasonTotal           = "total"           // Limits.Total is reached
+	ReasonSource          = "source"          // Limits.PerSource is reached
+	ReasonUnauthenticated = "unauthenticated" // Limits.Unknown is reached
 	ReasonFiles           = "files"           // no file descriptors left for the process, or for this front
 )
 
@@ -64,7 +64,7 @@ type Slot struct {
 	// Silent returns the time since the last byte from the peer; 0 while the peer waits for this server.
 	// It may be nil for connections that are never Unknown.
 	Silent func() time.Duration
-	Source netip.Prefix // the zero value is not counted
+	Source netip.Prefix // the zero value means that the source is unknown; Front.Sources does not count it
 	// Shared marks loopback, trusted proxies and other nodes. Many users come from such a source, so no
 	// limit per source applies.
 	Shared bool
@@ -141,8 +141,8 @@ const (
 )
 
 // Front counts the connections of one protocol, in total, by source and by account. When no place is free, a
-// new connection takes the place of a connection that is idle or has not logged in. So many silent sockets do
-// not prevent logins; OpenSSH's MaxStartups drops at random for the same reason. A Front does not close
+// new connection takes the place of a connection that is idle or has not logged in. Therefore silent sockets, however
+// many, do not prevent logins; OpenSSH's MaxStartups drops at random for the same reason. A Front does not close
 // connections: the code that uses it closes those that it returns. It is safe for concurrent use.
 type Front struct {
 	limiter *Limiter
@@ -176,8 +176,8 @@ func (l *Limiter) Front(limits Limits) *Front {
 }
 
 // Acquire takes a place for a new connection of class Unknown or Idle. reason is empty if a place was free.
-// Otherwise evicted is the connection whose place the new one has taken. The code that called Acquire has to
-// end evicted or, if evicted is nil, the new connection.
+// Otherwise evicted is the connection whose place the new one has taken, or nil if the new one gets no place. The
+// code that called Acquire has to end evicted or, if evicted is nil, the new connection.
 func (f *Front) Acquire(s *Slot, class Class) (evicted *Slot, reason string) {
 	l := f.limiter
 	l.mu.Lock()

@@ -25,7 +25,7 @@ func (p *peer) slot(addr netip.Addr) *Slot {
 	return s
 }
 
-// ssh returns the only front of a limiter, for logins.
+// ssh returns the front for logins of a new limiter, which has no other front.
 func ssh(limits Limits) *Front { return NewLimiter(0).Front(limits) }
 
 // silentSlots acquires slots for n connections whose peers have been silent, the first

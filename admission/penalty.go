@@ -8,8 +8,8 @@ import (
 )
 
 // The penalties, as in OpenSSH's PerSourcePenalties. A connection without a login adds to the penalty
-// of its source. From 15 s on, the source is rejected until the penalty has expired. A penalty is at
-// most 10 minutes.
+// of its source. From a penalty of 15 s on, the source is rejected until the penalty has expired. A penalty is
+// at most 10 minutes.
 const (
 	PenaltyRefused = 5 * time.Second  // a login was refused
 	PenaltyNothing = time.Second      // the client did not try to log in

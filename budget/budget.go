@@ -1,5 +1,5 @@
-// Package budget bounds the memory for bytes that wait for a peer. It also writes responses that were
-// built in memory, and keeps their bytes within that bound.
+// Package budget bounds the memory for bytes that wait until the peer of a connection reads them. It also writes
+// responses that were built in memory, and keeps their bytes within that bound.
 package budget
 
 import (
@@ -52,7 +52,7 @@ func (b *Budget) Reserve(account, n int64) bool {
 }
 
 // Fits reports whether Reserve would succeed for n bytes. If n is more than the share of an account, Fits
-// checks for the whole share instead. Otherwise a small budget would refuse every request.
+// checks for the whole share instead, so that a small budget does not refuse every request.
 func (b *Budget) Fits(account, n int64) bool {
 	if b == nil {
 		return true

@@ -29,8 +29,8 @@ type Writer struct {
 	held    int64 // the number of bytes passed to Hold
 }
 
-// Hold reserves n bytes in total until the next Hold or Close, like Hold.Set. Use it for a response that
-// stays in memory until it is written.
+// Hold changes the reservation of the Writer to n bytes, until the next call of Hold or Close. Use it for a
+// response that stays in memory until it is written. Its error is that of the method Set of the type Hold.
 func (a *Writer) Hold(n int64) error {
 	a.hold.Budget, a.hold.Account = a.Budget, a.Account
 	if err := a.hold.Set(n); err != nil {

@@ -8,8 +8,8 @@ import (
 	"relay"
 )
 
-// TestAnswersWithinABudget: a response counts in the budget while it is written. A response without
-// space is refused before its head; small ones need no space.
+// TestAnswersWithinABudget: a response counts in the budget while it is written. If the budget has no space for
+// it, the client gets an error before the head of the response is sent. Small responses need no space.
 func TestAnswersWithinABudget(t *testing.T) {
 	t.Parallel()
 	const size = 256 << 10

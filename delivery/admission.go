@@ -80,7 +80,8 @@ func (j *job) storeFirst() (out relay.Outcome, ok bool) {
 		d.markStoreDegraded(j.st, err)
 		why := exchange.StoreError(err)
 		if !closed(t.Done()) {
-			// The store may still accept the event, so the attempt of the event must end.
+			// The store may still accept the event later. Its attempt would then stay in the state delivering, so
+			// Finish ends it now.
 			a := q.Failed(why)
 			d.store.Finish(q.Event.ID, &a, "")
 			d.counters.finished(&a, false)

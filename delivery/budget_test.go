@@ -28,8 +28,8 @@ func TestAnswerOverBudgetIsCut(t *testing.T) {
 	})
 }
 
-// TestHeldAnswersAreBounded: the bytes of a response that waits for the store count in the budget. If a response
-// finds no space, the caller gets overloaded in its place, and nothing stays reserved.
+// TestHeldAnswersAreBounded: the bytes of a response that waits for the store count in the budget. If the budget
+// has no space for a response, the caller gets the error overloaded instead, and nothing stays reserved.
 func TestHeldAnswersAreBounded(t *testing.T) {
 	t.Parallel()
 	// An account may use a quarter of the budget: 200 KiB. The bytes of a response count twice, because one
@@ -61,8 +61,9 @@ func TestHeldAnswersAreBounded(t *testing.T) {
 	}, func(b *fixture) { b.opt.Budget, b.s.delay = budget, time.Second })
 }
 
-// TestUnfinishedBodiesAreBounded: an unfinished body reserves its announced size in the budget. A second request
-// whose body finds no space gets overloaded, and its event is not complete; nothing stays reserved.
+// TestUnfinishedBodiesAreBounded: an unfinished body reserves its announced size in the budget. If the budget has
+// no space for the body of a second request, that request gets the error overloaded, and its event has an
+// incomplete body. At the end nothing stays reserved.
 func TestUnfinishedBodiesAreBounded(t *testing.T) {
 	t.Parallel()
 	const head, sent, rest = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 60000\r\n\r\n", 40_000, 20_000
@@ -103,13 +104,13 @@ func TestUnfinishedBodiesAreBounded(t *testing.T) {
 }
 
 // TestAnswerOverBudgetBeforeItWentOut: if a channel ends with budget.ErrOver before a byte of the response
-// was sent, the caller gets overloaded, and no reset.
+// was sent, the caller gets the error overloaded, and its connection is not reset.
 func TestAnswerOverBudgetBeforeItWentOut(t *testing.T) {
 	t.Parallel()
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")
 		l.Write("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nbegun")
-		time.Sleep(time.Second / 4) // the store takes a second
+		time.Sleep(time.Second / 4) // less than the second for which the response waits for the store
 		l.c.down.finish(budget.ErrOver)
 	}, func(b *fixture) {
 		out, c := b.send(get)

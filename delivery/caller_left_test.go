@@ -148,8 +148,8 @@ func TestCallerIsNotLookedAtWhileItIsRead(t *testing.T) {
 	}, smallWindow)
 }
 
-// TestCallerCutAfterTheEndWasStored: Close cuts a caller whose response was malformed after its head. The
-// attempt is delivered, and has CallerGone.
+// TestCallerCutAfterTheEndWasStored: Close cuts off a caller that still sends its request, although the malformed
+// body of its response has ended the attempt. The attempt stays delivered, and gets CallerGone.
 func TestCallerCutAfterTheEndWasStored(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")

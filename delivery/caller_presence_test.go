@@ -41,8 +41,8 @@ func TestCallerGoneInsideSilence(t *testing.T) {
 	}
 }
 
-// TestHalfClosedCallerReadsOn: a caller that has only closed its sending side gets a whole response of seven
-// and a half minutes.
+// TestHalfClosedCallerReadsOn: a caller that has only closed its sending side gets the whole response, even if
+// the local server takes seven and a half minutes to send it.
 func TestHalfClosedCallerReadsOn(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("hello")
@@ -61,8 +61,8 @@ func TestHalfClosedCallerReadsOn(t *testing.T) {
 	})
 }
 
-// TestCallerGoneWhileTheLocalServerTakesNoMore: a caller that leaves while the local server takes no more of
-// the request ends the exchange within an hour, and its channel is closed.
+// TestCallerGoneWhileTheLocalServerTakesNoMore: if a caller leaves after the local server has stopped reading
+// the request, the exchange ends within an hour, and its channel is closed.
 func TestCallerGoneWhileTheLocalServerTakesNoMore(t *testing.T) {
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")

@@ -350,8 +350,8 @@ func TestOwnContinueWhenRefused(t *testing.T) {
 	})
 }
 
-// TestTimeAfterARefusalIsOfTheCaller: the phases of an attempt do not include the time in which the caller
-// sends the rest of its body after a refusal or a timeout.
+// TestTimeAfterARefusalIsOfTheCaller: if the local server refuses the connection or does not answer in time, the
+// phases of the attempt do not include the time in which the caller then sends the rest of its body.
 func TestTimeAfterARefusalIsOfTheCaller(t *testing.T) {
 	run(t, func(*local) {}, func(b *fixture) {
 		b.tun.openErr = relay.Errorf(relay.CodeLocalRefused, "refused")

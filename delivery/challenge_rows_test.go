@@ -16,10 +16,10 @@ import (
 	"relay/handshake"
 )
 
-// challengeRow is a challenge as its sender documents it; the tests have one for each row of the table
-// of handshakes.
+// challengeRow is a challenge as its sender documents it. challengeRows has one for each handshake of package
+// handshake.
 type challengeRow struct {
-	name, line string // the start of the request; %s is the text that the answer repeats
+	name, line string // line is the start of the request; %s in line, fields and body is the text that the answer repeats
 	fields     string
 	body       string
 	secret     string                       // secret of the alias; "" = none

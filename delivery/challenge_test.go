@@ -31,8 +31,8 @@ func TestChallengeWhoseTunnelComes(t *testing.T) {
 	}, func(b *fixture) { b.a.Settings.Handshakes, b.a.Settings.AutoDeliver = []string{"all"}, true })
 }
 
-// TestChallengeWithASealedSecret: a challenge for a sender whose secret this node cannot open is queued, and
-// its event names the missed challenge.
+// TestChallengeWithASealedSecret: if this node cannot decrypt the secret that the alias has for the sender of a
+// challenge, the challenge is queued, and its event names the missed challenge.
 func TestChallengeWithASealedSecret(t *testing.T) {
 	for name, raw := range map[string]string{"slack": slackChallenge, "x": "GET /w?crc_token=abc HTTP/1.1\r\nHost: hook.localhost\r\n\r\n"} {
 		run(t, nil, func(b *fixture) {
@@ -64,8 +64,8 @@ func TestNoMoreIsReadWithAFullQueue(t *testing.T) {
 	}
 }
 
-// TestReservationOfChunkedBodiesEnds: the queue space of chunked requests is free again after a cancel, a
-// failed store and a caller that left.
+// TestReservationOfChunkedBodiesEnds: the queue space that a chunked request has reserved is free again after its
+// event was canceled, after the store failed to store it, and after its caller left.
 func TestReservationOfChunkedBodiesEnds(t *testing.T) {
 	const head = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
 	for _, how := range []string{"canceled", "not stored", "caller gone"} {

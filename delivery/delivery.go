@@ -1,6 +1,6 @@
 // Package delivery runs exchanges: no other package sends a request into a tunnel. It knows the tunnel
-// of each alias, captures the requests of callers, exchanges them with the local server, replays them,
-// delivers the queue and notifies viewers.
+// of each alias, captures the requests of callers, sends them to the local server, returns its responses,
+// replays events, delivers the queue and notifies viewers.
 //
 // Originals, replays and queued deliveries run through the same code, so that a replay cannot differ
 // from the original.
@@ -35,7 +35,7 @@ type Options struct {
 	MaxHead            int64         // bytes of a response head
 	MaxBody            int64         // decoded bytes of a request body
 	MaxResponseCapture int64         // decoded bytes of a response body that are stored
-	ResponseTimeout    time.Duration // time until the final response head; an alias may have its own timeout
+	ResponseTimeout    time.Duration // time from the end of the request to the final response head; an alias may have its own timeout
 	QueueLimit         int           // queued attempts per alias
 	QueueBytes         int64         // queued request bytes per alias
 	AccountQueue       int           // queued attempts of all aliases of an account; an account may have its own limit
@@ -216,8 +216,8 @@ const (
 	findWait       = 2 * time.Second
 )
 
-// FindAlias is like the method Alias, but it also reads an alias that is not in memory yet, because a command
-// or another node has just made it. Beyond findsPerSecond it answers from memory.
+// FindAlias is like the method Alias, but it also finds an alias that a command or another node has just made and
+// that is not in memory yet: it reads such an alias from the store, at most findsPerSecond times a second.
 func (d *Delivery) FindAlias(label string) (*relay.Alias, bool) {
 	if a, ok := d.Alias(label); ok || !relay.ValidLabel(label) || relay.ReservedLabel(label) || !d.finds.Allow() {
 		return a, ok
@@ -230,8 +230,8 @@ func (d *Delivery) FindAlias(label string) (*relay.Alias, bool) {
 	}
 	select {
 	case <-d.registry.ReadAgain(a.ID):
-		// The alias that was read above is not used, because ReadAgain also reads the secrets, and keeps the
-		// order with other reads of the alias.
+		// The value that store.Alias returned above is not used: ReadAgain also reads the secrets, and
+		// takes effect in order with other reads of the alias.
 	case <-ctx.Done():
 	}
 	return d.Alias(label)
@@ -261,7 +261,8 @@ func (d *Delivery) NodeReachable(node string, reachable bool) {
 }
 
 // ReadTunnels reads the tunnels of all aliases again, and stores those tunnels of this node that the store
-// does not have. It is needed after other nodes have declared this node dead, because the node then has a new id.
+// does not have. It is needed after other nodes have declared this node dead: this node then has a new id, under
+// which the store does not have its tunnels yet.
 func (d *Delivery) ReadTunnels() { d.registry.ReadTunnels() }
 
 // WakeQueue checks the queue of an alias whose tunnel is on this node. Another node asks this one to

@@ -20,8 +20,8 @@ func smallWindow(b *fixture) { b.tun.window = 32 << 10 }
 // slowEvents makes each step of the store take a minute.
 func slowEvents(b *fixture) { b.s.delay = time.Minute }
 
-// TestEveryPhaseEnds combines each phase of an exchange with each event that can end it. The request ends in
-// time, except for the combinations without a limit.
+// TestEveryPhaseEnds combines each phase of an exchange with each event that can end it. The request ends within
+// the time that the table ends gives; some combinations have no time limit.
 func TestEveryPhaseEnds(t *testing.T) {
 	const begun = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"
 	phases := map[string]struct {
@@ -46,7 +46,7 @@ func TestEveryPhaseEnds(t *testing.T) {
 	const second, minute = time.Second, time.Minute
 	ends := map[string]struct {
 		do    func(b *fixture, c *memCaller)
-		after map[string]time.Duration // longest wait for the end in the named phases; "" = in all others
+		after map[string]time.Duration // longest wait for the end, by phase; "" = all other phases, 0 = no limit
 	}{
 		// An answer that has begun has no time limit while its caller is there, nor has an upgraded
 		// connection.
@@ -200,7 +200,7 @@ func TestNothingTakenBeforeTheTunnelEnds(t *testing.T) {
 	for name, end := range ends {
 		for _, raw := range []string{post, longHead} {
 			t.Run(fmt.Sprintf("%s, %d bytes", name, len(raw)), func(t *testing.T) {
-				// The exchange notices the ends in a random order.
+				// The exchange notices the ends of tunnel and channel in a random order, so the test repeats each case.
 				for range 20 {
 					run(t, func(l *local) { l.hang() }, func(b *fixture) {
 						_, done := b.begin(raw)

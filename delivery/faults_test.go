@@ -201,9 +201,9 @@ func TestPromisedBodyTakesNoMemory(t *testing.T) {
 	})
 }
 
-// TestLostPartBeforeAStoredStep: if a part of a body could not be stored, it does not help that the store then
-// accepts the event or the end of its attempt. If the part belongs to a request, the caller gets
-// store-unavailable; if it belongs to a response, the response breaks off.
+// TestLostPartBeforeAStoredStep: if a part of a request body could not be stored, the caller gets
+// store-unavailable; if a part of a response body could not be stored, the response breaks off. Both are so even
+// if the store then accepts the event and the end of its attempt.
 func TestLostPartBeforeAStoredStep(t *testing.T) {
 	large := strings.Repeat("x", relay.InlineBody+1000)
 	lossy := func(b *fixture) { b.s.delay, b.s.unchecked = time.Second, true }

@@ -24,7 +24,7 @@ func TestFeedFromMemory(t *testing.T) {
 	defer sub.Close()
 	answers := []func(l *local){
 		func(l *local) { l.Write(ok) },
-		// Accept is stored before the response.
+		// The event is stored before this response is sent.
 		func(l *local) { time.Sleep(20 * time.Millisecond); l.Write(ok) },
 		func(l *local) {
 			time.Sleep(20 * time.Millisecond)
@@ -33,7 +33,7 @@ func TestFeedFromMemory(t *testing.T) {
 		func(*local) {}, // the connection ends without a response
 		func(*local) { time.Sleep(20 * time.Millisecond) },
 		func(l *local) {
-			// This is the error page of Django; the event is stored before it.
+			// This response is the error page of Django. The event is stored before it is sent.
 			time.Sleep(60 * time.Millisecond)
 			l.Write("HTTP/1.1 400 Bad Request\r\nContent-Length: 14\r\n\r\nDisallowedHost")
 		},

@@ -57,7 +57,7 @@ func TestFeed(t *testing.T) {
 		_, err = b.d.Subscribe(ctx, relay.Actor{Account: 2, Kind: relay.ActorUser}, 7, "")
 		b.want("foreign alias", relay.AsError(err).Code, relay.CodeNotFound)
 		b.send(post)
-		// This is the time of one or two rounds of the feed.
+		// In this time, the feed reads and encodes the changes in one or two rounds.
 		time.Sleep(200 * time.Millisecond)
 		items, err := sub.Next(ctx)
 		b.want("error", err, nil)
@@ -113,8 +113,8 @@ func TestSlowViewerReadsAgain(t *testing.T) {
 	})
 }
 
-// TestFeedIsBoundedInBytes: a viewer for which more than 1 MiB of items wait gets a resync item instead, and
-// no bytes wait for it then.
+// TestFeedIsBoundedInBytes: when more than 1 MiB of items wait for a viewer, the feed drops them, and the viewer
+// gets one resync item instead.
 func TestFeedIsBoundedInBytes(t *testing.T) {
 	huge := "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Big: " + strings.Repeat("x", 100<<10) + "\r\n\r\nok"
 	reg := prometheus.NewRegistry()
@@ -161,7 +161,7 @@ func TestFeedGoesOnAfterItsStart(t *testing.T) {
 			return names(items)
 		}
 		b.want("nothing came", goesOn(), "")
-		// No viewer gets the change of this request.
+		// While this request runs, there is no viewer, so its change reaches none.
 		b.send(post)
 		time.Sleep(time.Second)
 		b.want("something came", goesOn(), "resync")
@@ -274,7 +274,7 @@ func TestViewerThatCannotKeepUpReadsAgainTwiceASecond(t *testing.T) {
 		for n := range 250 {
 			changes = append(changes, relay.Change{Kind: relay.ChangeAttempt, Alias: b.a.ID, Event: relay.ID{byte(n)}, N: 1})
 		}
-		// The flood ends between two resync items.
+		// This is no multiple of half a second, so that the flood ends between two resync items.
 		const flood = 5200 * time.Millisecond
 		go func() {
 			for range flood / (25 * time.Millisecond) {
@@ -407,7 +407,7 @@ func TestCredentialRevokedWhileSubscribing(t *testing.T) {
 			}
 			sub, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorUser}, 0, "")
 			if err != nil {
-				// Subscribe may also fail, instead of the later Next.
+				// Subscribe may have noticed already that the credential was revoked. Then there is no viewer.
 				return
 			}
 			defer sub.Close()

@@ -28,7 +28,7 @@ type fixture struct {
 	caller *memCaller    // the connection of all requests; nil = each request has its own
 	log    *bytes.Buffer // set by logged
 
-	storeFirst bool // value for tests that set Options.StoreFirst
+	storeFirst bool // what Options.StoreFirst returns, in the tests that set it
 }
 
 // oneConnection makes all requests of a test come over one caller connection.

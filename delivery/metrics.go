@@ -52,7 +52,7 @@ type counts struct {
 
 const namespace = "relay_delivery_"
 
-// resolve returns the metrics of a vector by one label.
+// resolve returns the metric of each value in labels, for a vector with one label.
 func resolve[M any](vector func(...string) M, labels ...string) map[string]M {
 	m := make(map[string]M, len(labels))
 	for _, l := range labels {
@@ -152,7 +152,7 @@ func (c *counts) tunnelAttached(takenOver bool) {
 	}
 }
 
-// captured counts the outcome of a capture that began at start.
+// captured counts the outcome of a capture that began at start, and returns the outcome.
 func (c *counts) captured(start time.Time, o relay.Outcome) relay.Outcome {
 	outcome, code := outcomeRefused, outcomeQueued
 	switch {

@@ -9,7 +9,7 @@ import (
 	"relay"
 )
 
-// State codes in the tables.
+// The numbers that the database uses for states.
 const (
 	rowQueued = iota
 	rowDelivering
@@ -37,7 +37,7 @@ func (t turn) before(o turn) bool {
 	return t.n < o.n
 }
 
-// eventRow and attemptRow are rows of the tables.
+// eventRow and attemptRow are rows of the tables events and attempts.
 type eventRow struct {
 	id       relay.ID
 	number   int
@@ -150,8 +150,8 @@ func (w *model) promised(number int, out relay.Outcome, c *memCaller) {
 	w.mu.Unlock()
 }
 
-// check compares the stored events, the counts of the relay and all promises. Before the call, the relay must
-// have a healthy tunnel and be idle.
+// check compares the stored events with the requests that the local server saw, with the counts of the relay and
+// with all promises. Before the call, the relay must have a healthy tunnel and be idle.
 func (w *model) check(auto bool) {
 	list := w.events()
 	byNumber := map[int]*eventRow{}

@@ -217,7 +217,7 @@ func (l *link) Heard() time.Duration {
 
 func (l *link) Info() relay.TunnelInfo { return relay.TunnelInfo{User: "alice"} }
 
-// Close ends the attachment, and after 10 s, or at the end of the relay, the connection.
+// Close ends the attachment at once. It ends the connection 10 s later, or when the relay ends.
 func (l *link) Close(string) {
 	l.hold.Detach(true)
 	select {
@@ -227,7 +227,7 @@ func (l *link) Close(string) {
 	l.lose()
 }
 
-// lose ends the connection like a pulled cable.
+// lose ends the connection without a notice to the relay, as when the network of the client fails.
 func (l *link) lose() {
 	l.state.Lock()
 	l.cut = true

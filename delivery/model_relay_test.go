@@ -139,7 +139,7 @@ func (w *model) start() {
 	w.must(err)
 }
 
-// stop stops the relay: requests that have not ended after drain are cut.
+// stop stops the relay. It cuts requests that have not ended within the time drain.
 func (w *model) stop(drain time.Duration) {
 	ctx, cancel := timeout(drain)
 	defer cancel()

@@ -39,7 +39,7 @@ func (g *slowStore) slow(before, after time.Duration) {
 
 func (g *slowStore) read(can bool) { g.mu.Lock(); g.unread = !can; g.mu.Unlock() }
 
-// BodyPart fails after read(false).
+// BodyPart reads from the real store, but fails after a call of g.read(false).
 func (g *slowStore) BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error) {
 	g.mu.Lock()
 	unread := g.unread
@@ -199,7 +199,7 @@ func (g *slowStore) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, 
 }
 
 // take records a claim. It reports a fault if another claim is in progress, or if an earlier attempt still
-// waits or is in progress. waited and under are the results of waiting before the claim.
+// waits or is in progress. waited and under are what the method waiting returned before the claim.
 func (g *slowStore) take(ref relay.AttemptRef, auto bool, waited, under []turn) {
 	g.w.say("%s is taken from the queue", g.w.name(ref.Event, ref.N))
 	waits, still := g.w.waiting(auto)

@@ -142,8 +142,8 @@ func (j *job) storeAnswer(name string, own *ownAnswer) relay.Outcome {
 	if err := d.exchanges.Await(accept, finish); err != nil {
 		d.markStoreDegraded(j.st, err)
 		if errors.Is(err, exchange.ErrStoreTimeout) {
-			// The end of the attempt may still be stored. It would say that the caller got this answer, so gone
-			// corrects it.
+			// The store may still store the end of the attempt. Then the record would say that the caller got
+			// the answer to the challenge, although it gets the error below, so gone adds that it did not.
 			d.background(func() {
 				if d.exchanges.AwaitEnd(finish) == nil {
 					gone()

@@ -192,7 +192,7 @@ func TestOwnOfflineAnswer(t *testing.T) {
 }
 
 // TestChallengeWithAVerifyToken: a challenge of Meta is answered only with the verify token of the alias, and
-// not with a secret of Meta. With a sealed token it is queued.
+// not with a secret of Meta. If this node cannot decrypt the token, the challenge is queued.
 func TestChallengeWithAVerifyToken(t *testing.T) {
 	token := func(s string) *relay.SecretText { kept := relay.NewSecretText(s); return &kept }
 	const right = "hub.mode=subscribe&hub.challenge=abc&hub.verify_token=meaty"

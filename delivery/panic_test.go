@@ -234,7 +234,7 @@ func TestPanicOfAQueuedDelivery(t *testing.T) {
 }
 
 // TestPanicBesideAnUpload: if an exchange panics while the rest of its request arrives, nothing stays
-// reserved, and the body is recorded as aborted.
+// reserved in the budget, and the request body is recorded as aborted.
 func TestPanicBesideAnUpload(t *testing.T) {
 	budget := budget.New(0)
 	run(t, func(l *local) {

@@ -14,7 +14,7 @@ func TestAnswerInTimeToASlowCaller(t *testing.T) {
 	const hints = "HTTP/1.1 103 Early Hints\r\n\r\n"
 	for name, test := range map[string]struct {
 		request     string
-		taken, came time.Duration // when the caller has taken the response 1xx, and when the answer has come
+		taken, came time.Duration // times from the 1xx response until the caller has taken it, and until the answer has come
 		want        string
 	}{
 		"just after the limit":                    {post, time.Minute + 5*time.Millisecond, 2 * time.Second, hints + ok},
@@ -24,7 +24,7 @@ func TestAnswerInTimeToASlowCaller(t *testing.T) {
 		"without 100 Continue":                    {waiting, time.Minute + 5*time.Millisecond, 2 * time.Second, hints + "HTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\n\r\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 10 { // a select between both would choose at random
+			for range 10 { // a select between answer and timeout would choose at random, so one run could pass by chance
 				run(t, func(l *local) {
 					l.until("\r\n\r\n")
 					l.Write(hints)

@@ -19,21 +19,21 @@ type Journal interface {
 	NewID() relay.ID
 	// Accept stores a new event with its request and, if there is one, e.Attempts[0], whose State is
 	// delivering or queued. An event that is rejected or incomplete from the start has that State, and
-	// may have no attempt. If the request body has Parts > 0, calls of Chunk have stored the parts
-	// before.
+	// may have no attempt. If the request body has Parts > 0, Chunk was called for each part before
+	// Accept is called.
 	Accept(e *relay.Event) *relay.Ticket
 	// Chunk stores part i of a body: n = 0 is the request, n = k the response of
 	// attempt k. Parts are relay.BodyPart bytes, the last one shorter.
 	Chunk(id relay.ID, n, i int, data []byte) *relay.Ticket
-	// Finish ends attempt a.N that this process has in progress: state, timing, error, response. The
+	// Finish ends attempt a.N, which this process has in progress, and stores state, timing, error and response. The
 	// parameter event is the new state of the event ("" = the state of the attempt; incomplete or
 	// rejected if the request is not complete). The ticket fails with ErrFenced when the attempt no longer belongs to this
 	// process. When a replay is delivered, an attempt 1 that is still queued becomes canceled
 	// (superseded).
 	Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ticket
 	// FinishAndClaim is Finish and, in the same transaction, the claim of the attempt that Next would
-	// give. When the ticket has resolved, claimed returns that attempt, or nil when none was claimed,
-	// for whatever reason. Next may still find one then.
+	// give. When the ticket has resolved, claimed returns that attempt, or nil when none was claimed.
+	// nil does not mean that the queue is empty: Next may still find an attempt.
 	FinishAndClaim(id relay.ID, a *relay.Attempt, event string, next relay.NextClaim) (t *relay.Ticket, claimed func() *relay.Claim)
 	// CallerGone notes that the caller of attempt n did not get the whole answer, if this becomes known
 	// only after the Finish of the attempt.

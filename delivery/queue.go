@@ -32,7 +32,7 @@ func (j *job) enqueue() relay.Outcome {
 		return j.outcome(j.spoilt(why))
 	}
 	if q.Accepted() {
-		// The request was stored before it was to be sent.
+		// storeFirst has stored the request already.
 		if out, ok := j.answerHandshake(); ok {
 			return out
 		}
@@ -89,7 +89,7 @@ func (j *job) enqueueStored() relay.Outcome {
 func (j *job) requeue() (t *relay.Ticket, err error) {
 	j.st.Queue.Move()
 	if a := &j.q.Attempt; j.clientSlow && a.Released {
-		// The attempt waits for a release, as it would at the node of the client.
+		// The attempt waits for a release, as it would at the node that has the tunnel of the client.
 		a.Released = false
 		t = j.d.store.RequeueHeld(j.q.Event.ID, a.N)
 	} else {
@@ -148,8 +148,8 @@ func (j *job) acceptQueued() *relay.Error {
 	}
 	j.q.Attempt = a
 	if !j.clientSlow && !a.Released {
-		// Otherwise the tunnel is online at another node, so the alias is not offline, and no challenge was
-		// missed.
+		// If this condition is false, the tunnel is online at another node. The alias is then not offline, and
+		// no challenge was missed.
 		e.MissedHandshake = handshake.Recognise(j.challenge())
 	}
 	j.q.Prepare(relay.StateQueued)
@@ -186,8 +186,8 @@ func (j *job) acceptQueued() *relay.Error {
 
 // cancelUnanswered waits for the result of a step that the store did not confirm in time, and cancels
 // the event if it was queued after all. The caller was told that the event is not stored and sends it
-// again, so without the cancel it would be delivered twice. cancelUnanswered returns the error of a
-// queue change whose result is unknown.
+// again, so without the cancel it would be delivered twice. cancelUnanswered always returns an error, so that
+// queueMoved has the queue counted again.
 func (d *Delivery) cancelUnanswered(t *relay.Ticket, id relay.ID) error {
 	if err := d.exchanges.AwaitEnd(t); err != nil {
 		return err
@@ -361,8 +361,8 @@ func (q *dispatcher) deliverNext(claimed **relay.Claim) (more, again bool) {
 	return !back, back
 }
 
-// nextClaim returns the selection by which to claim the next attempt of the queue. ok is false if the
-// alias has no tunnel here, or the relay is stopping.
+// nextClaim returns the argument with which Next claims the next attempt of the queue. ok is false if the
+// alias has no tunnel at this node, or the relay is stopping.
 func (d *Delivery) nextClaim(st *registry.Alias) (next relay.NextClaim, ok bool) {
 	h, _ := st.Online()
 	if h == nil || h.Remote() || closed(d.stop) {
@@ -371,8 +371,8 @@ func (d *Delivery) nextClaim(st *registry.Alias) (next relay.NextClaim, ok bool)
 	return relay.NextClaim{Alias: st.ID, Auto: st.Current().Settings.AutoDeliver, Tunnel: h.Info.ID}, true
 }
 
-// Release allows the delivery of the inbound events that were queued while the alias was offline: now,
-// or when the tunnel is back. It returns their number; a second call returns 0.
+// Release allows the delivery of the inbound events that were queued while the alias was offline. They are
+// delivered at once, or when the alias has a tunnel again. It returns their number; a second call returns 0.
 func (d *Delivery) Release(ctx context.Context, who relay.Actor, alias string) (int, error) {
 	n, err := d.store.Release(ctx, who, alias)
 	if st := d.registry.ByLabel(alias); st != nil && (err == nil || notAnswered(err)) {

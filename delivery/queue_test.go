@@ -176,7 +176,8 @@ func TestClaimedAttemptIsPutBack(t *testing.T) {
 	}, func(b *fixture) { b.a.Settings.AutoDeliver, b.s.delay = true, time.Second })
 }
 
-// fencedStore is a store whose record names another tunnel for the alias than the one that claims.
+// fencedStore refuses each claim with ErrFenced, as a store does whose record names another tunnel for the alias
+// than the one that claims.
 type fencedStore struct {
 	*memStore
 	claims atomic.Int64

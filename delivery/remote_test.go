@@ -144,8 +144,8 @@ func TestSilentNodeDeliversFromTheQueue(t *testing.T) {
 	})
 }
 
-// TestStoredFirstForUnreachableNode: a request that was stored first and did not reach the node of the tunnel
-// is queued as released, and that node is woken.
+// TestStoredFirstForUnreachableNode: if a request was stored before it was to be sent, and cannot be sent to the
+// node of the tunnel, it is queued as released, and the queue of that node is woken.
 func TestStoredFirstForUnreachableNode(t *testing.T) {
 	first := false
 	atOtherNode(t, func(b *fixture, remote *memRemote) {

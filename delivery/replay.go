@@ -13,11 +13,11 @@ import (
 	"relay/wire"
 )
 
-// Replay begins a new attempt of an event and waits for its end, at most for the duration wait. The attempt
-// continues when that time or ctx ends. Replay returns the event in its state at that time, with the new
-// attempt alone and without bodies, and the number of that attempt. An error means that no attempt was
-// begun, or with relay.MayBeDone that one may be queued: ErrNotFound, event-not-replayable, queue-full, stopping,
-// store-unavailable.
+// Replay begins a new attempt of an event and waits for its end, at most for the duration wait or until ctx ends;
+// the attempt continues after that. Replay returns the event as it is when the wait ends, with the new attempt
+// alone and without bodies, and the number of that attempt. An error means that no attempt was begun:
+// ErrNotFound, event-not-replayable, queue-full, stopping, store-unavailable. If relay.MayBeDone is true for the
+// error, the attempt may be queued nevertheless.
 func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wait time.Duration) (*relay.Event, int, error) {
 	if !d.begin() {
 		return nil, 0, errStopping()
@@ -55,7 +55,8 @@ func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wai
 	return d.outcome(ctx, who, begun, c.N, done, wait), c.N, nil
 }
 
-// begunAs returns a copy of an event in the state in which one of its attempts begins, without bodies.
+// begunAs returns a copy of an event whose attempt is about to begin, without the body of the request. The attempt
+// does not change this copy.
 func begunAs(e *relay.Event) *relay.Event {
 	begun := *e
 	begun.Request.Body.Data, begun.Attempts = nil, slices.Clone(e.Attempts)
@@ -99,7 +100,8 @@ func (d *Delivery) queueReplay(ctx context.Context, who relay.Actor, st *registr
 	d.queueMoved(st, err, 1, cost)
 	// The space is given back only after the replay is counted, so that no other replay takes its place.
 	st.Queue.GiveBack(1, cost)
-	// The tunnel may have returned in the meantime. After an error the replay may still be queued.
+	// The tunnel may have returned in the meantime. The dispatcher is started even after an error, because
+	// the replay may be queued nevertheless.
 	st.StartDispatch()
 	if err != nil {
 		return nil, 0, err
@@ -171,7 +173,7 @@ func (d *Delivery) deliver(st *registry.Alias, c *relay.Claim, queued bool) (bac
 		_, err = j.requeue()
 	}
 	if err != nil && !errors.Is(err, relay.ErrNotFound) {
-		// ErrNotFound means that the event was deleted in the meantime.
+		// ErrNotFound is left out: it means that the event was deleted in the meantime.
 		d.log.Error("cannot store the result of an attempt", "event", c.Event.ID, "attempt", c.N, "requeued", back, "err", err)
 	}
 	return back, nil

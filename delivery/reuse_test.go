@@ -23,7 +23,7 @@ func timeout(d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), d)
 }
 
-// pause waits long enough for a kept channel to be trusted.
+// pause waits longer than verifyAfter of package kept, after which a channel that is still open may be reused.
 func (b *fixture) pause() { time.Sleep(30 * time.Millisecond) }
 
 // last returns attempt 1 of the newest event.
@@ -155,7 +155,7 @@ func TestChunkedRequestIsReused(t *testing.T) {
 	}, oneConnection)
 }
 
-// TestBodyBytesStayWithTheirCaller: a local server takes an unread body for the next request. Only the caller
+// TestBodyBytesStayWithTheirCaller: if a local server takes an unread body for the next request, only the caller
 // that has sent the body gets the answer to it, because no other caller gets that channel.
 func TestBodyBytesStayWithTheirCaller(t *testing.T) {
 	run(t, ignoresBodies, func(b *fixture) {

@@ -61,7 +61,7 @@ func (j *job) releaseSlot() {
 	}
 }
 
-// sink returns the reader of the response; nil = none.
+// sink returns the caller as the reader of the response; nil for replays and queued deliveries.
 func (j *job) sink() exchange.Sink {
 	if j.caller == nil {
 		return nil
@@ -118,8 +118,8 @@ func (j *job) sendOnTunnel() exchange.Result {
 			return j.unsent(r.Err)
 		}
 		if fresh || !c.Idled() {
-			// A reused connection may have ended while it was idle, so the request is tried again. After any
-			// other failure it is not.
+			// Only an idle connection may have ended before this request came, so only after such a
+			// connection the request is tried once more, on a fresh one.
 			return j.unsent(relay.ErrNotSent)
 		}
 	}

@@ -88,7 +88,8 @@ func (d *Delivery) acceptNew(ctx context.Context, st *registry.Alias, out *relay
 		d.markStoreDegraded(st, err)
 		why := exchange.StoreError(err)
 		if !closed(t.Done()) {
-			// The store may still accept the event, so the attempt of the event must end.
+			// The store may still accept the event later. Its attempt would then stay in the state delivering,
+			// so Finish ends it now.
 			failed := j.q.Failed(why)
 			d.store.Finish(e.ID, &failed, "")
 			d.counters.finished(&failed, false)

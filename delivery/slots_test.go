@@ -15,7 +15,7 @@ func slow(l *local) {
 	l.ended()
 }
 
-// TestSlots: of 200 requests of three seconds, 64 run at first, and all of them after 0.9 s.
+// TestSlots: of 200 simultaneous requests, which take three seconds each, 64 run at first, and all 200 after 0.9 s.
 func TestSlots(t *testing.T) {
 	run(t, slow, func(b *fixture) {
 		var all []<-chan relay.Outcome

@@ -126,7 +126,8 @@ func TestFullDiskBehindTheForwardIsNotStorageFull(t *testing.T) {
 				b.want("event", out.Answer.Event.IsZero(), true)
 				out, _ = b.send(post)
 				if c.step == "accept" {
-					// relayd knows now that the disk is full, and stores the next request first.
+					// relayd now knows that the disk is full. It tries to store this request before it forwards a
+					// byte of it, and refuses it because the store fails.
 					b.want("the next one", code(out), relay.CodeStorageFull)
 				}
 			})
@@ -249,8 +250,8 @@ func (refusingStore) Finish(relay.ID, *relay.Attempt, string) *relay.Ticket {
 	return t
 }
 
-// TestRefusedEventIsNotWaitedFor: a caller whose event is refused after two seconds gets the error then,
-// although the end of the attempt still waits for the store.
+// TestRefusedEventIsNotWaitedFor: if the store refuses an event after two seconds, the caller gets the error at
+// once, although the store has not yet resolved the step that ends the attempt.
 func TestRefusedEventIsNotWaitedFor(t *testing.T) {
 	for name, c := range map[string]struct {
 		serve func(*local)

@@ -14,7 +14,7 @@ import (
 
 func contains(b []byte, s string) bool { return bytes.Contains(b, []byte(s)) }
 
-// memStore is a store in memory. Its tickets resolve after delay.
+// memStore is a store in memory. Its tickets resolve after the duration in the field delay.
 type memStore struct {
 	mu         sync.Mutex
 	seq        uint64
@@ -37,7 +37,7 @@ type memStore struct {
 	slowCounts bool             // QueueStats does not answer
 	unchecked  bool             // Accept and Finish do not check that all parts are stored, as with the spool
 	newest     *relay.Ticket    // ticket of the newest step, which keeps the steps in order
-	failing    map[string]error // errors by the name of the step
+	failing    map[string]error // the error with which a step fails, by the name of the step
 	accepts    int
 	requeues   int
 	amends     []relay.Message

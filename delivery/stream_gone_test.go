@@ -46,7 +46,7 @@ func TestCallerGoneInsideStream(t *testing.T) {
 					}
 					limit := a.late
 					if early && how != "reset seen by a write" {
-						// A write sees the reset only after the head.
+						// A reset that only a write can notice is noticed after the head, so the limit for it is a.late.
 						limit = a.early
 					}
 					name := name + "/" + how

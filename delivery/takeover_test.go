@@ -34,8 +34,8 @@ func outcome(a relay.Attempt) string {
 	return a.State + " " + a.Error.Code
 }
 
-// TestTakenOverAndThenLost: a request on a tunnel that is taken over, and whose channels then end, fails as
-// tunnel-lost.
+// TestTakenOverAndThenLost: if a tunnel is taken over while a request runs on it, and its channels then end, the
+// request gets tunnel-lost, and its attempt is interrupted.
 func TestTakenOverAndThenLost(t *testing.T) {
 	run(t, func(l *local) { l.ended() }, func(b *fixture) {
 		_, done := b.begin(post)
@@ -132,8 +132,8 @@ func TestTunnelLostWhileStoringFirst(t *testing.T) {
 	}
 }
 
-// TestQueuedByTheStoreGoesOut: an attempt that the store has queued is delivered by the existing tunnel after
-// a change of the queue.
+// TestQueuedByTheStoreGoesOut: if the store itself queues an attempt and publishes this change of the queue, the
+// existing tunnel delivers the attempt.
 func TestQueuedByTheStoreGoesOut(t *testing.T) {
 	var k bodyRecorder
 	run(t, k.serve, func(b *fixture) {

@@ -18,14 +18,14 @@ type Turns struct {
 	mu      sync.Mutex
 	running int
 	of      map[int64]*account
-	turn    int // turn of the task that was admitted last
+	turn    int // number of the turn of the task that was admitted last
 	waiting []*task
 }
 
 // account is an account with running or waiting tasks.
 type account struct {
 	running, waiting int
-	turn             int // turn of its newest task
+	turn             int // number of the turn of its newest task
 }
 
 type task struct {

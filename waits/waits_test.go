@@ -22,7 +22,7 @@ func TestInTime(t *testing.T) {
 	})
 }
 
-// TestLate: a limit that is noticed late ends the wait CatchUp later.
+// TestLate: a limit that is noticed late ends the wait CatchUp after it was noticed.
 func TestLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const stopped = 5 * time.Minute // in the middle of which the limit is over

@@ -10,8 +10,8 @@ import (
 	"relay"
 )
 
-// TestCoalesce: of equal changes only the last one remains, in its place. A changed attempt adds a change of
-// its event.
+// TestCoalesce: of equal changes only the last one remains, at the place of the last one. A changed attempt adds a
+// change of its event before it.
 func TestCoalesce(t *testing.T) {
 	type step struct {
 		kind  relay.ChangeKind

@@ -45,7 +45,8 @@ func (x *run) answered() Result {
 		o.abort()
 	}
 	if x.sending && q.rec.isWhole() {
-		// The sender is in its last write: that write is about to return, or closeConn ends it.
+		// The whole request has been read, so the sender is in its last write. If the local server has not taken
+		// all of it, closeConn ends the write.
 		if !x.send.whole.Load() {
 			x.closeConn()
 		}
@@ -173,8 +174,8 @@ func (x *run) failedState() string {
 	case a.final != nil && a.state == relay.ResponseTruncated:
 		return relay.StateDelivered
 	case x.q.Queued && x.end.how == endUnreadable && errors.As(x.fault.Cause, &cause) && (cause.Code == relay.CodeStoreUnavailable || cause.Code == relay.CodeOverloaded):
-		// The store was unavailable or busy when the request was to be read. An interrupted delivery from the
-		// queue is queued again.
+		// The store was unavailable or busy when the request was to be read. Unlike a failed delivery from the
+		// queue, an interrupted one is queued again.
 		a.final = nil
 		return relay.StateInterrupted
 	}

@@ -48,7 +48,8 @@ type Conn interface {
 	// Upgraded is called when the connection was upgraded and serves no more requests.
 	Upgraded()
 	// Keep releases the connection after an answer that leaves it usable: another request may use it within
-	// the duration limit. body says that the request had a body.
+	// the duration limit. body says that the request had a body: the next request must then be of the same
+	// caller, because a local server that has not read the body takes it for that request.
 	Keep(limit time.Duration, body bool)
 }
 
@@ -88,7 +89,7 @@ const (
 	storeWait              = 10 * time.Second      // longest wait for a step that must be stored before the caller gets an answer
 	partWait               = 20 * time.Second      // longest wait for a part of a body, of which up to 10 s are for space in the write queue
 	earlyAnswerWait        = 10 * time.Second      // longest wait for the rest of a request that was answered before it was whole
-	acceptDelay            = 20 * time.Millisecond // time from the end of the request until its event is accepted without a response; ADR 0034 gives the reason
+	acceptDelay            = 20 * time.Millisecond // time from the end of the request after which its event is stored even if no response has come; ADR 0034 gives the reason
 	firstWait              = 20 * time.Millisecond // time limit of the first write; after it the second goroutine sends the rest
 	lastWriteWait          = 10 * time.Millisecond // longest wait for the sender's last write to return
 	lostWait               = 100 * time.Millisecond
@@ -102,7 +103,7 @@ const (
 	maxFirstWrite   = 16 << 10  // head and body bytes in the first write
 	pieceSize       = 32 << 10  // bytes of one read, from the caller or the local server
 	writeSize       = 64 << 10  // bytes of one write to the caller
-	maxHeldOutput   = 256 << 10 // bytes that are held before the exchange stops reading
+	maxHeldOutput   = 256 << 10 // number of held response bytes at which the exchange stops reading from the local server
 	maxInterim      = 16
 	maxFramingBytes = 4 << 20 // bytes of chunk lines that are kept of one message
 )

@@ -18,8 +18,8 @@ const (
 	// lastCutWait is the time for which an exchange waits for the end of a stream after its reader has
 	// left.
 	lastCutWait = 100 * time.Millisecond
-	// lastReads is the number of pieces of an answer, already received, that are read before the answer
-	// is cut.
+	// lastReads is the largest number of pieces of an answer that have arrived already and are still read
+	// before the answer is cut.
 	lastReads = 8
 )
 
@@ -37,7 +37,7 @@ type output struct {
 	// Set by begin.
 	final   bool
 	stream  bool          // the answer may continue without a limit while a reader takes it
-	closes  bool          // the end of the connection ends the answer
+	closes  bool          // the answer has no length: it ends with the connection, towards the reader as well
 	timeout time.Duration // the response timeout; 0 = none
 	cutAt   time.Time     // when an answer without a reader is cut; zero = never
 	checkAt time.Time     // next check of the reader; zero = none

@@ -118,8 +118,8 @@ func timeLimits() []timeLimit {
 }
 
 // TestLimitDecidesOnlyWhatHasNotCome: a time limit ends an exchange at its time, unless the awaited event has
-// come by then. If the limit is noticed late, because the process was stopped, it ends the exchange CatchUp
-// later.
+// come by then. If the process notices the limit late, because it was stopped, the limit ends the exchange
+// waits.CatchUp after it was noticed.
 func TestLimitDecidesOnlyWhatHasNotCome(t *testing.T) {
 	for _, l := range timeLimits() {
 		t.Run(l.name, func(t *testing.T) {
@@ -161,8 +161,8 @@ func TestLimitDecidesOnlyWhatHasNotCome(t *testing.T) {
 	}
 }
 
-// TestLateStoreLimit: if the limit of the wait for the store is noticed an hour late, a step that is stored
-// within CatchUp after that still counts as in time.
+// TestLateStoreLimit: if the process notices the limit of the wait for the store an hour late, a step that is stored
+// within waits.CatchUp after it was noticed still counts as in time.
 func TestLateStoreLimit(t *testing.T) {
 	x, _ := waitingRun(t)
 	step := relay.NewTicket()

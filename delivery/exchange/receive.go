@@ -108,7 +108,8 @@ func (a *answer) feed(p []byte) (n int, ended bool, err error) {
 func (a *answer) endsByClose() bool { return a.body != nil && a.body.EOF() == nil }
 
 // reusable reports whether the connection may be kept for another request, and for how long (ADR
-// 0005). It assumes that the whole request was sent. served means that the response has a reader.
+// 0005). It assumes that the whole request was sent. trailers means that the request had trailer lines, and
+// served that the response has a reader.
 func (a *answer) reusable(trailers, served bool) (time.Duration, bool) {
 	q, f := a.request, a.final
 	// This stands for no limit, because the pool of channels has a smaller limit of its own.
@@ -125,7 +126,7 @@ func (a *answer) reusable(trailers, served bool) (time.Duration, bool) {
 	case f.Status == 400 || f.Status == 408 || f.Status == 501 || f.Status == 505:
 		// With these statuses the local server may not have understood the request.
 	case !reusableMethod(q), a.early, a.trailing:
-		// early is also set after a failed write.
+		// early is set after a failed write, too: the local server may then not have the whole request.
 	case hasBody && (f.Status >= 400 || !served):
 		// If the local server has not read the body, it takes the body for the next request. Only the same
 		// caller may therefore send that next request, and a replay has no caller. ADR 0005 also excludes a

@@ -41,7 +41,7 @@ type recording struct {
 // freeHeld is the number of bytes that may be held without a reservation.
 const freeHeld = 16 << 10
 
-// reservation is buffer space of the budget for bytes that wait for a peer or the store.
+// reservation is buffer space of the budget for bytes that wait for the caller, the local server or the store.
 type reservation struct {
 	budget  *budget.Budget
 	account int64 // the account whose share of the budget is used

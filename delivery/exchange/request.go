@@ -177,8 +177,8 @@ func (q *Request) gatherBuffered() {
 	q.first = b[:len(b)+n]
 }
 
-// gatherStored rebuilds a small message completely. Of a larger one, or if the body has to wait for
-// 100 Continue, it takes only the head.
+// gatherStored puts the whole request into the first write if the request is small. If it is larger, or if its body
+// has to wait for 100 Continue, the first write has only the head.
 func (q *Request) gatherStored() {
 	m := &q.Event.Request
 	switch {
@@ -335,7 +335,7 @@ func (q *Request) ReadToEnd(grow func(size int64) bool) {
 	if q.reserve(grow); q.end.how != endOpen {
 		return
 	}
-	// The bytes of the first write will not be sent.
+	// The bytes of the first write will not be sent, so their buffer is not needed any more.
 	q.freePiece()
 	if q.caller.Buffered() == 0 && q.bodyNotSent() {
 		q.continued = true
@@ -446,8 +446,8 @@ func (q *Request) Left() bool { return q.left }
 // Accepted reports whether the event was given to the journal.
 func (q *Request) Accepted() bool { return q.accepted != notAccepted }
 
-// withRetry returns why, the error of a client that could not connect to its local server. If the client was out
-// of resources (overloaded), the result has a RetryAfter.
+// withRetry returns the error why, with which a client has reported that it could not connect to its local server.
+// If the code is overloaded, because the client was out of resources, withRetry adds a RetryAfter.
 func withRetry(why *relay.Error) *relay.Error {
 	if why.Code != relay.CodeOverloaded || why.RetryAfter > 0 {
 		return why

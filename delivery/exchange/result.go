@@ -46,7 +46,8 @@ func (x *run) result(err error) Result {
 		x.endStoredSender()
 		return Result{Untaken: true, Err: x.fault}
 	case err == nil && x.answer.state == relay.ResponseUpgraded && x.out.sink != nil:
-		// The attempt stays as it was stored before the splice: its duration does not include the splice.
+		// The Result gets the attempt as it was before the splice, so that the metrics do not count the time of
+		// the splice.
 		a := x.attempt
 		x.splice()
 		x.attempt = a
@@ -133,9 +134,10 @@ func (x *run) setEnd(state string, why *relay.Error) {
 // recordSent stores in the attempt whether its caller has left, how the request was sent, and the
 // duration of each phase.
 func (x *run) recordSent(a *relay.Attempt) {
-	// The last piece of a complete answer is not written yet, so noteGone checks the caller again after it.
-	// After an error or a slow answer, the caller may already have left. Then this also asks the operating
-	// system, because the relay may be killed before the step of noteGone is stored.
+	// When an answer is complete, its last piece is not written yet: noteGone checks again after that write
+	// whether the caller has left. After an error or a slow answer, the caller may already have left. Then
+	// callerLeft also asks the operating system, because noteGone stores its result in a later step, and the
+	// relay may be killed before that.
 	x.gone = x.gone || x.callerLeft(a.Error != nil || x.slow)
 	a.CallerGone = x.gone
 	a.Timing, a.HasTiming = x.timing(), true
@@ -171,10 +173,9 @@ func (x *run) callerLeft(ask bool) bool {
 func (x *run) knownLeft() bool { return x.out.reader >= readerLeft || x.end.how == endLeft }
 
 // noteGone stores that the caller has left, if the exchange notices it only after it has passed the end of the
-// attempt to the journal: the last bytes of a response are sent after that. If the relay is killed before this
-// step is stored, the record does not say that the caller has left, as it cannot say whether a caller got bytes
-// that were sent just before a kill. While the sender is running, noteGone does not call Left, because the
-// sender reads from the caller, and both would use its read buffer.
+// attempt to the journal: the last bytes of a response are sent only then. If the relay is killed before this
+// step is stored, the record does not say that the caller has left. While the sender is running, noteGone does not
+// call Left, because the sender reads from the caller, and both would use its read buffer.
 func (x *run) noteGone() {
 	if x.out.sink == nil || x.gone {
 		return

@@ -37,7 +37,7 @@ type run struct {
 	due   deadlines
 }
 
-// steps are the steps that were passed to the journal, with the time and the result of their storing.
+// steps are the steps that were passed to the journal, with the time limit and the result of storing them.
 type steps struct {
 	accept, finish *relay.Ticket // accept becomes nil when it has resolved
 	storeBy        time.Time     // the time by which the event must be stored, set at the final head
@@ -57,7 +57,7 @@ type deadlines struct {
 	resumed      time.Time // no limit ends the exchange before this time; set when a limit is noticed late
 	upload       time.Time // next check of the sender
 	caller       time.Time // next check of the caller before there is an answer
-	continueLine time.Time // end of the wait for a 100 Continue
+	continueLine time.Time // end of the wait for a 100 Continue of the local server; then the exchange itself sends one to the caller
 	leftAt       time.Time // when the exchange found that the caller has left, before the final head
 }
 
@@ -388,7 +388,7 @@ func (x *run) tunnelEnded(abnormal bool) bool {
 	select {
 	case <-x.ctx.Done():
 	case <-waits.After(lostWait):
-		// x/crypto ends channels a moment before the end of their tunnel is known.
+		// This wait is needed because x/crypto ends channels a moment before it reports the end of the tunnel.
 	}
 	return x.ctx.Err() != nil
 }
@@ -417,7 +417,7 @@ func (x *run) tunnelLost() error {
 		}
 	}
 	if x.answer.final != nil {
-		// The head may have come in the same read as the loss.
+		// One read may have returned both the head of the response and the error of the lost tunnel.
 		x.answer.state = relay.ResponseTruncated
 	}
 	return x.fail(x.broken("the tunnel went away"))

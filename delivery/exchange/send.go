@@ -155,8 +155,8 @@ func (s *sender) sendReceived() requestEnd {
 var errWriteFailed = errors.New("the connection accepts no more bytes")
 
 // sendStored sends a stored body, and stops once a write has failed. If the request expects 100
-// Continue, sendStored waits one second for the 100 Continue. It sends nothing if the final response
-// comes instead.
+// Continue, sendStored waits one second for the 100 Continue. It sends no byte of the body if the final
+// response comes instead.
 func (s *sender) sendStored() requestEnd {
 	if s.proceed != nil {
 		select {

@@ -243,8 +243,8 @@ func (x *run) joinOn(u sent) {
 	}
 }
 
-// endSender waits for a sender that will end soon: its connection is closed, or it has reached its
-// last byte.
+// endSender waits for a sender that will end soon, because its connection is closed, or because it is writing the
+// last byte of the request.
 func (x *run) endSender() {
 	for x.sending {
 		x.joinOn(<-x.send.done)

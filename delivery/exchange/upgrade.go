@@ -51,7 +51,7 @@ func (x *run) splice() {
 	}
 	x.closeConn()
 	x.at.end = time.Now()
-	// The second Finish adds the duration; nothing waits for its ticket.
+	// This second Finish stores that the attempt ended at the end of the splice. Nothing waits for its ticket.
 	x.sendFinish(relay.StateDelivered, nil, "")
 }
 
@@ -132,11 +132,11 @@ func (x *run) spliceUp() error {
 		switch {
 		case err == nil:
 		case errors.Is(err, io.EOF):
-			// This runs in the goroutine of spliceUp, because CloseWrite may wait for the peer.
+			// CloseWrite may wait for the local server to take bytes, but in this goroutine it delays nothing else.
 			_ = x.conn.CloseWrite()
 			return nil
 		case errors.As(err, &e) && e.Code == relay.CodeRequestTimeout:
-			// An upgraded connection may be silent.
+			// An upgraded connection may be silent for any time, so the stall timeout does not end it.
 		default:
 			return err
 		}

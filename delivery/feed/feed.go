@@ -26,7 +26,7 @@ const (
 	waitingChanges = 5_000                  // largest number of waiting changes of all aliases
 	roundsAtOnce   = 8                      // aliases that are read and encoded at the same time
 	accountRounds  = roundsAtOnce / 2       // the same, for the aliases of one owner
-	unseenAliases  = 10_000                 // largest number of aliases with changes that no viewer saw that the feed remembers
+	unseenAliases  = 10_000                 // largest number of aliases that the feed remembers because no viewer saw their changes
 	accountViewers = 256                    // largest number of viewers of one account
 	readTimeout    = 10 * time.Second       // time limit of one read
 	retryPause     = time.Second            // pause before rights are read again after an error
@@ -65,7 +65,7 @@ type Feed struct {
 	count   int              // number of changes in waiting
 	unseen  map[int64]bool   // aliases with changes that no viewer saw
 	tellers sync.WaitGroup
-	turns   *turns.Turns    // turns of the owners to have an alias read and encoded
+	turns   *turns.Turns    // lets the owners of changed aliases take turns: an alias is read and encoded when its owner has one
 	ctx     context.Context // the context of Run; nil = Run was not called
 	closed  error           // the error for viewers after Close; nil = open
 }
@@ -108,7 +108,7 @@ func (f *Feed) Tunnel(alias int64) {
 	f.Put(relay.Change{Kind: relay.ChangeQueue, Alias: alias})
 }
 
-// Put takes committed changes in their order. It never waits for viewers.
+// Put takes changes in the order in which they were committed. It never waits for viewers.
 func (f *Feed) Put(committed ...relay.Change) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -55,7 +55,7 @@ func TestManyChangesOfOneAliasLeaveRoomForOthers(t *testing.T) {
 	}
 }
 
-// TestRoundsOfOneOwner: one owner gets at most half of the turns, and another owner then gets one.
+// TestRoundsOfOneOwner: one owner gets at most half of the turns, so that another owner gets a turn at once.
 func TestRoundsOfOneOwner(t *testing.T) {
 	f := New(Options{})
 	// With an ended context, Wait succeeds only if a turn is free.

@@ -47,7 +47,7 @@ func (f *Feed) Subscribe(ctx context.Context, who relay.Actor, alias int64, last
 		f.remove(v)
 		return nil, err
 	}
-	// The viewer reads its data only now, so it needs no earlier changes.
+	// The viewer reads its data after Subscribe has returned, so it needs no earlier changes.
 	v.pending, v.size = nil, 0
 	if v.behind = lastID != "" && lastID != f.id(); lastID == "" {
 		v.start = f.id()
@@ -171,7 +171,7 @@ func (v *viewer) cut(why error) {
 }
 
 // Next waits for at least one item and returns all items that wait. It returns at most
-// 20 times a second, and twice a second while the viewer cannot keep up.
+// 20 times a second, and at most twice a second while the viewer cannot keep up.
 func (v *viewer) Next(ctx context.Context) ([]relay.FeedItem, error) {
 	for {
 		select {

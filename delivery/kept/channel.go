@@ -14,7 +14,7 @@ type Channel struct {
 	pool *Pool
 
 	// State of the request that uses the channel.
-	sent     answeredChannels // the counts at the moment when the request was sent
+	sent     answeredChannels // the result of pool.answered at the moment when the request was sent
 	answered bool             // the response has begun
 	slow     bool             // the pool counts the request as slow
 
@@ -62,8 +62,8 @@ func (l *Channel) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Slow implements registry.Channel. It ignores a reused connection: the local server has accepted it
-// already, so no idle channel can be in its way.
+// Slow implements registry.Channel. It ignores a reused channel: the local server has accepted its connection
+// already, so this request does not wait for an idle channel to be closed.
 func (l *Channel) Slow() {
 	if !l.reused && !l.slow {
 		l.slow = l.pool.addSlow()

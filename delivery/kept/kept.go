@@ -183,8 +183,8 @@ func (p *Pool) reuses() bool {
 
 // addSlow is called for a request that has waited long for a response on a new channel. If more channels are
 // open than the local server is known to handle at once, it closes the idle channels, and no channel is kept
-// until removeSlow. Otherwise it does nothing and returns false. If a channel was idle, none is kept for
-// reusePause either, unless the local server has handled several connections at once before.
+// until removeSlow. Otherwise it does nothing and returns false. If it has closed an idle channel, none is kept for
+// at least reusePause, unless the local server was known at some time to handle several connections at once.
 func (p *Pool) addSlow() (counted bool) {
 	p.mu.Lock()
 	if int64(len(p.idle)+p.inUse) <= p.proven.Load() {

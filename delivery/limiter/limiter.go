@@ -66,7 +66,7 @@ const (
 
 	overflowStep     = overflowAfter / 8 // pause between two runs of admitOverflow
 	minOverflowBatch = 16                // slots given in one run, or an eighth of the used slots if that is more
-	overflowPerStuck = 4                 // further slots given in one run for each request by which those in progress outnumber those that ended in about the last overflowAfter
+	overflowPerStuck = 4                 // further slots given in one run, for each request in progress beyond the number of requests that ended in about the last overflowAfter
 )
 
 // Acquire takes a slot in order of arrival. It waits for at most maxWait (0 = no limit), and at most slotWait

@@ -206,7 +206,8 @@ func TestWaitForASlotEndsWithTheResponseTimeout(t *testing.T) {
 	})
 }
 
-// TestHungOverflowLeavesTheSoftSlots: while all slots beyond soft are held, requests get the free soft slots.
+// TestHungOverflowLeavesTheSoftSlots: while hung requests use all slots beyond soft, other requests get the free soft
+// slots.
 func TestHungOverflowLeavesTheSoftSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner, all, tunnel := semaphore.NewWeighted(5), semaphore.NewWeighted(5), newLimiter(2, 100)

@@ -100,7 +100,8 @@ func (st *Alias) status() relay.AliasStatus {
 		if h.stale != 0 {
 			s.State = relay.TunnelStale
 			if h.remote != nil && h.stale&silentPeer == 0 {
-				// The tunnel is up, but this node cannot reach it.
+				// The store does not know that this node cannot use the tunnel: the state stale began when this node
+				// noticed it.
 				s.Since = h.cutAt
 			}
 		}
@@ -160,7 +161,7 @@ func (st *Alias) StartDispatch() {
 	}
 }
 
-// Secrets returns the secrets of the senders of the alias, opened. It answers from memory.
+// Secrets returns the decrypted secrets of the senders of the alias. It answers from memory.
 func (st *Alias) Secrets() relay.OpenSecrets {
 	if list := st.secrets.Load(); list != nil {
 		return *list
@@ -187,7 +188,8 @@ func (r *Registry) changed(a *relay.Alias) *Alias {
 	}
 	st := r.put(a)
 	if known == nil {
-		// The read of tunnels, and the count of queues, skip aliases that the registry does not have yet.
+		// Earlier reads of the tunnel and counts of the queue have skipped this alias, because the registry did not
+		// have it yet.
 		r.ReadTunnel(a.ID)
 		r.Recount(a.ID)
 	}
@@ -196,7 +198,7 @@ func (r *Registry) changed(a *relay.Alias) *Alias {
 		st.StartDispatch()
 	}
 	if known != nil && before.Paused != now.Paused {
-		// The store has the time since which the alias is in the new state.
+		// This reads from the store since when the alias has been in its new state.
 		r.ReadTunnel(a.ID)
 	}
 	return st

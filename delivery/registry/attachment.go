@@ -40,11 +40,11 @@ type Attachment struct {
 const (
 	maxChannelsPlain = 2000            // largest number of channels in use on a tunnel of plain ssh
 	maxChannelsLazy  = 200             // the same for relay up, which accepts 256 channels, spares and closing ones included
-	probeAfter       = 2 * time.Second // a peer that was silent for longer is tested by opening a new channel
+	probeAfter       = 2 * time.Second // if the peer was silent for longer, a request does not take an idle channel: opening a new one tests the peer
 	probeAfterLazy   = 2500 * time.Millisecond
 
 	openTimeout = 1900 * time.Millisecond // longest wait for the answer to a channel open, so that a request for a silent tunnel is queued and stored after at most 2 s
-	closeTime   = 50 * time.Millisecond   // time for the client to close channels before another one is opened
+	closeTime   = 50 * time.Millisecond   // pause after idle channels were closed for lack of file descriptors, in which the client closes its connections
 
 	// RetryAfter is the time after which a caller may retry a request that got no slot.
 	RetryAfter = limiter.RetryAfter
@@ -54,7 +54,7 @@ const (
 type silence uint8
 
 const (
-	silentPeer  silence = 1 << iota // the SSH gate called Stale, or the record of a remote tunnel says so
+	silentPeer  silence = 1 << iota // the client is silent: the SSH gate called Stale, or the record of a tunnel of another node has another state than online
 	silentOpen                      // the client did not answer the open of a channel
 	silentNode                      // the node of a remote tunnel did not answer the open of a channel; that node may still reach the client
 	unreachable                     // the node of a remote tunnel cannot be reached
@@ -207,7 +207,8 @@ func (h *Attachment) markLost() {
 	h.Channels.Close()
 }
 
-// Acquire takes a slot of the tunnel for a request that another node passes on.
+// Acquire takes a slot of the tunnel for a request that another node passes on, and returns the function that
+// releases the slot. It stops waiting for a slot when done is closed or the tunnel is lost.
 func (h *Attachment) Acquire(done <-chan struct{}) (func(), *relay.Error) {
 	h.st.mu.Lock()
 	lost := h.lost

@@ -48,13 +48,13 @@ type Options struct {
 type Dispatcher interface {
 	// Start begins to deliver, or ends a pause.
 	Start()
-	// Rescan reads the queue once more, because the store has changed it. It does not end a pause: an
-	// attempt that the dispatcher returns to the queue also changes the queue.
+	// Rescan reads the queue once more, because the store has changed it. It does not end a pause: when the
+	// dispatcher itself returns an attempt to the queue and pauses, the store reports that change, too.
 	Rescan()
 }
 
 // Registry keeps all aliases in memory, so that a request for an unknown name costs no query. The
-// tunnel of an alias may be in another process. Its methods are safe for concurrent use.
+// tunnel of an alias may be at another node. Its methods are safe for concurrent use.
 type Registry struct {
 	Options
 
@@ -70,7 +70,7 @@ type Registry struct {
 
 	tunnels  tunnels
 	overflow *semaphore.Weighted // slots of all tunnels beyond the soft ones; see limiter.Limiter
-	open     atomic.Int64        // channels of all tunnels, idle ones included
+	open     atomic.Int64        // open channels of all tunnels, idle ones included
 	kept     atomic.Int64        // kept channels of all tunnels; see kept.Counts
 }
 
@@ -233,8 +233,8 @@ func (r *Registry) set(a *relay.Alias) *Alias {
 	st.Queue.setAccount(&o.queue)
 	st.owner.Store(o)
 	st.alias.Store(a)
-	// Ids rise with time. If the label belongs to a higher id, the alias of a was removed after a was read,
-	// and its label was given to a newer alias.
+	// A newer alias has a higher id. If the label belongs to a higher id, the alias of a was removed after a
+	// was read, and its label was given to a newer alias.
 	if has := r.labels[a.Name]; has == nil || has.ID < a.ID {
 		r.labels[a.Name] = st
 	}
@@ -401,7 +401,7 @@ func (r *Registry) reloadAll() {
 	}
 	r.Each(func(st *Alias) {
 		if !stored[st.ID] {
-			// The alias may be newer than the list.
+			// The alias may have been created after the list was read, so it is read once more.
 			r.reload(st.ID)
 		}
 	})

@@ -52,7 +52,7 @@ func TestRegistryRemovesManyAliases(t *testing.T) {
 }
 
 // TestNewAliasIsKnownBeforeItsTunnelIsRead: the registry asks for the tunnel of a new alias only after it has
-// added the alias. An earlier result would find no alias and be lost.
+// added the alias. A result for an alias that the registry does not have is dropped.
 func TestNewAliasIsKnownBeforeItsTunnelIsRead(t *testing.T) {
 	var r *Registry
 	early := false

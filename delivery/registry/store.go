@@ -14,8 +14,8 @@ type Store interface {
 	AllAliases(ctx context.Context) ([]relay.Alias, error)
 	// AliasByID reads one alias; ErrNotFound when it was removed.
 	AliasByID(ctx context.Context, id int64) (*relay.Alias, error)
-	// AllOpenSecrets opens the secrets of the senders of every alias; OpenSecrets opens those of one
-	// alias.
+	// AllOpenSecrets reads and decrypts the secrets of the senders of every alias; OpenSecrets does so for
+	// one alias.
 	AllOpenSecrets(ctx context.Context) (map[int64]relay.OpenSecrets, error)
 	OpenSecrets(ctx context.Context, alias int64) (relay.OpenSecrets, error)
 	// NoteTakeover writes to the audit log that a tunnel took an alias from another tunnel. It never

@@ -22,7 +22,7 @@ type tunnels struct {
 const (
 	tunnelWait  = 2 * time.Second // time limit of one call of the store
 	tunnelRetry = time.Second     // longest pause before a failed call is repeated
-	unheard     = time.Minute     // a node that was silent for longer is not connected: connected nodes send once a second
+	unheard     = time.Minute     // a node that was silent for longer counts as not connected: connected nodes send once a second
 )
 
 // write schedules the write w, merged with an earlier write of the alias.
@@ -203,7 +203,7 @@ func (r *Registry) readTunnels() {
 			r.Log.Debug("cannot read tunnels yet", "aliases", len(versions), "err", err)
 		}
 		clear(versions)
-		// The callers of readLater wait no longer, but the records are read again.
+		// The read has failed. It is tried again later, but the callers of readLater do not wait for that.
 		for id := range reads {
 			request(&r.tunnels.reads, id)
 		}
@@ -331,7 +331,8 @@ func (r *Registry) remoteAttachment(st *Alias, rec relay.TunnelRecord) *Attachme
 		h.stale = silentPeer
 	}
 	if h.t.Heard() > unheard {
-		// The silence has to be checked here, because NodeReachable is called only for changes.
+		// Whether the other node has been silent for too long has to be checked here. NodeReachable is called only
+		// when a node becomes reachable or unreachable, and that may have been before this attachment existed.
 		h.stale |= unreachable
 	}
 	if h.stale != 0 {
@@ -362,7 +363,8 @@ func (r *Registry) NodeReachable(node string, reachable bool) {
 }
 
 // ReadTunnels reads the tunnels of all aliases again, and stores those tunnels of this node that the store
-// does not have. It is needed after other nodes have declared this node dead, because the node then has a new id.
+// does not have. It is needed after other nodes have declared this node dead: this node then has a new id, under
+// which the store does not have its tunnels yet.
 func (r *Registry) ReadTunnels() { r.tunnels.readLater(0) }
 
 // ReadTunnel reads the tunnel of one alias again. The returned channel is closed after the read.
@@ -399,7 +401,7 @@ func (r *Registry) Count() (byState map[relay.TunnelState]int, queued int) {
 // Channels returns the number of open channels, idle ones included.
 func (r *Registry) Channels() int { return int(r.open.Load()) }
 
-// CloseIdle closes the idle channels of all tunnels for good.
+// CloseIdle closes the idle channels of all tunnels, and makes the tunnels keep no further ones.
 func (r *Registry) CloseIdle() {
 	r.Each(func(st *Alias) {
 		if h := st.tunnel(); h != nil {

@@ -27,7 +27,7 @@ type Options struct {
 	// is stopping, and does not run it then.
 	Background func(func()) bool
 	Base       context.Context // ends when everything must stop
-	Count      *atomic.Int64   // channels of all tunnels that are open, idle ones included
+	Count      *atomic.Int64   // open channels of all tunnels, idle ones included
 }
 
 // Pool holds the spares of one tunnel. Its methods are safe for concurrent use.
@@ -40,7 +40,7 @@ type Pool struct {
 	trim      *time.Timer
 	opening   int
 	inUse     int
-	peak      [2]int // largest number of channels in use, in this window and in the previous one
+	peak      [2]int // largest number of channels in use, in the current period of peakWindow and in the previous one
 	window    time.Time
 	backoff   time.Duration
 	openAfter time.Time // no spare is opened before this time
