@@ -74,7 +74,8 @@ func (s *server) addKeyRoutes() {
 			if fault := record.NameFault(in.Body.Name); fault != "" {
 				return key, invalid("body.name", fault, nil)
 			}
-			// Without a name the comment is the name. The store reports mistakes in the key itself.
+			// Without a name in the request, the comment of the key becomes its name. The error of
+			// ParseAuthorizedKey is ignored here, because the store reports mistakes in the key itself.
 			_, comment, _, _, _ := ssh.ParseAuthorizedKey(record.DecodeText([]byte(in.Body.Key)))
 			if fault := record.NameFault(comment); in.Body.Name == "" && fault != "" {
 				return key, invalid("body.key", "the comment of the line "+fault+", or give a name", nil)

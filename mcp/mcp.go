@@ -113,7 +113,7 @@ type tool struct {
 }
 
 // add adds a tool to a server, if the listing includes it. The SDK checks the arguments of a call by the
-// fields of In.
+// fields of the type In.
 func add[In any](s *sdk.Server, l listing, d tool, call func(*tools, context.Context, In) (any, error)) {
 	if !l.has(&d) {
 		return

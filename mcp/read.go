@@ -202,8 +202,8 @@ func (t *tools) listEvents(ctx context.Context, in listIn) (any, error) {
 	return map[string]any{"events": page.Data, "nextCursor": page.NextCursor}, nil
 }
 
-// within returns the value of a number argument, or usual if the argument is absent. For a negative value,
-// and for one larger than most, it returns an error.
+// within returns n, the value of the argument with the given name, or the value usual if n is 0, which means that
+// the argument is absent. It returns an error if n is negative or larger than the limit most.
 func within(name string, n, usual, most int) (int, error) {
 	switch {
 	case n == 0:

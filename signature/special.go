@@ -266,9 +266,9 @@ var hook0 = &special{
 	},
 }
 
-// jwt returns the functions for senders whose signature is a JSON Web Token (RFC 7519) with HS256, in the
-// line header. claim is the claim with the hash of the body, and form the encoding of that hash; for the
-// claim "", the token has only the time at which it was issued. extra is the JSON of further claims that Sign
+// jwt returns the functions for senders whose signature is a JSON Web Token (RFC 7519) with HS256. header names the
+// header line with the token. claim is the claim with the hash of the body, and form the encoding of that hash; for
+// the claim "", the token has only the time at which it was issued. extra is the JSON of further claims that Sign
 // adds.
 func jwt(header, claim string, form Form, extra string) *special {
 	hashOf := func(body []byte) string {

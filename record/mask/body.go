@@ -28,8 +28,8 @@ func (m *Masker) Body(r *body.Reading) (text string, changed, whole bool) {
 	return strings.ToValidUTF8(string(masked), "\ufffd"), changed, whole
 }
 
-// reading hides the secrets of a body, and reports whether all of it could be read. base is the index at which
-// the text of the body begins in the text that out edits.
+// reading hides the secrets of a body, and reports whether all of it could be read. out gets the edits of a text
+// in which the text of the body begins at the index base.
 func (m *Masker) reading(out *edits, r *body.Reading, base int) (whole bool) {
 	form := r.Form
 	if form == body.JSON && !body.StartsJSON(r.Text) {

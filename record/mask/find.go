@@ -147,7 +147,7 @@ func (f *finder) build() {
 	}
 }
 
-// next returns the state that follows the state at when the byte c is read.
+// next returns the state to which the byte c leads from the state with the index at.
 func (f *finder) next(at int32, c byte) int32 {
 	for at != 0 {
 		if child := f.child(at, c); child != 0 {

@@ -18,7 +18,7 @@ const (
 
 // json hides secrets in one or more JSON values: the values of secret fields, including objects and arrays, and
 // the secrets that the method text finds in other strings. If the JSON was cut within the value of a secret field,
-// the whole rest is hidden. base is the index at which s begins in the text that out edits.
+// the whole rest is hidden. out gets the edits of a text in which s begins at the index base.
 func (m *Masker) json(out *edits, s []byte, base int) {
 	j := m.scan()
 	defer m.done(j)

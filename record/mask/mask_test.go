@@ -249,7 +249,7 @@ func TestSecretsThatOverlap(t *testing.T) {
 }
 
 // TestSecretsOfATarget: secrets are masked in the path, query and fragment of a target. A header value with
-// the host of the owner is masked.
+// the host of the alias is masked.
 func TestSecretsOfATarget(t *testing.T) {
 	t.Parallel()
 	for target, want := range map[string]string{

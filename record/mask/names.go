@@ -37,13 +37,13 @@ var codeKinds = []string{
 // secretWords are words in the names of secret header lines.
 var secretWords = []string{"key", "sig", "auth", "hash", "session", "sid", "pwd", "pass", "otp", "pin", "csrf", "xsrf"}
 
-// secretHeaders are names of header lines that contain the host of the owner, or a signature although
-// the name does not show that.
+// secretHeaders are names of header lines that may contain the host of the alias, which could identify its owner,
+// or a signature although the name does not show that.
 var secretHeaders = []string{
 	"host", "xforwardedhost", "xoriginalhost", "forwarded", "origin", "referer", "xtrellowebhook", "plaidverification",
 }
 
-// ownerHeaders are the secretHeaders that contain the host of the owner.
+// ownerHeaders are the secretHeaders that may contain the host of the alias.
 var ownerHeaders = secretHeaders[:6]
 
 // addressWords are words in the names of fields with a secret address: every client that knows the
@@ -169,15 +169,16 @@ func endsAsAddress(name []byte) bool {
 	return false
 }
 
-// secretHeader reports whether the value of a header line is a secret, or contains the host of the
-// owner.
+// secretHeader reports whether the name of a header line shows that its value is a secret, or may contain the host
+// of the alias.
 func secretHeader(name string) bool {
 	var space [maxName]byte
 	return strongName([]byte(name)) || slices.Contains(secretHeaders, string(plainName([]byte(name), &space))) ||
 		slices.ContainsFunc(words([]byte(name)), func(word string) bool { return slices.Contains(secretWords, word) })
 }
 
-// OwnerHeader reports whether a header line contains the host of the owner.
+// OwnerHeader reports whether a header line with this name may contain the host of the alias, which could identify
+// its owner.
 func OwnerHeader(name string) bool {
 	var space [maxName]byte
 	return slices.Contains(ownerHeaders, string(plainName([]byte(name), &space)))

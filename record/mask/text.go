@@ -7,7 +7,7 @@ import (
 )
 
 // text hides secrets in a text: the user information and secret query values of URLs, values that follow a name
-// such as password, and the known secrets. base is the index at which s begins in the text that out edits.
+// such as password, and the known secrets. out gets the edits of a text in which s begins at the index base.
 func (m *Masker) text(out *edits, s []byte, base int) {
 	packed := isPacked(s)
 	if len(s) < minSecret || m.finder == nil && !packed && bytes.IndexByte(s, '=') < 0 && bytes.IndexByte(s, ':') < 0 && bytes.IndexByte(s, '%') < 0 && bytes.IndexByte(s, '>') < 0 {
@@ -106,7 +106,7 @@ func nameBefore(p []byte, i int) (name []byte, quoted bool) {
 
 func isQuote(c byte) bool { return c == '"' || c == '\'' || c == '`' }
 
-// valueEnd returns the end of the value that begins at from, after the separator at i.
+// valueEnd returns the end of the value that begins at the index from, after the separator at the index i.
 func (t *textScan) valueEnd(i, from int, quotedName bool) int {
 	p := t.n.p
 	end := func(chars string) int {
@@ -135,7 +135,7 @@ func (t *textScan) valueEnd(i, from int, quotedName bool) int {
 	return to
 }
 
-// closing returns the end of the object or array that begins at from, or the end of the text.
+// closing returns the end of the object or array that begins at p[from], or the end of the text.
 func closing(p []byte, from int) int {
 	depth := 0
 	for i := from; i < len(p); i++ {
@@ -188,7 +188,7 @@ var keptHosts = []struct{ host, path string }{
 	{"logic.azure.com", "/"},
 }
 
-// address hides the user information of a URL whose authority begins at from, and its path if the path is
+// address hides the user information of a URL whose authority begins at the index from, and its path if the path is
 // a secret. It returns the position at which the scan continues; the query is read like any other text.
 func (t *textScan) address(from int) int {
 	p := t.n.p

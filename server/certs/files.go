@@ -47,8 +47,8 @@ func (f *filePair) read() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// get reads the files again. If that fails, the last good pair stays, and each different
-// error is logged once.
+// get returns the certificate. It reads the files again if the last read was more than a second ago. If that
+// fails, the last good pair stays, and the error is logged if it differs from that of the last read.
 func (f *filePair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -29,7 +29,7 @@ type issuance struct {
 	running     chan struct{} // closed when the running order ends; nil = no order is running
 	prefetch    bool          // no handshake has asked for the name yet
 	demanded    chan struct{} // closed when a handshake asks for the name
-	unreachable int           // failures in a row that say nothing about the name, such as a CA that cannot be reached
+	unreachable int           // number of failures in a row for which the name is not the reason, such as a CA that cannot be reached
 	rejections  int           // number of all other failures in a row
 	notBefore   time.Time     // earliest time of the next order
 	err         error         // error of the last order
