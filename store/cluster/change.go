@@ -51,7 +51,7 @@ func (o *outbox) serve(publish func([]relay.Change)) {
 
 func (o *outbox) run() {
 	defer close(o.ended)
-	for range o.wake { // changes are added before their signal
+	for range o.wake { // put adds changes before it sends the signal, so the changes of a signal are in waiting now
 		o.mu.Lock()
 		batch, publish, closing := o.waiting, o.publish, o.closing
 		o.waiting = nil
@@ -81,8 +81,8 @@ func (o *outbox) close() {
 	<-o.ended
 }
 
-// FinishUpdate ends an update. Before the commit it stores the changes that other processes must learn.
-// committed publishes the changes after the commit.
+// FinishUpdate ends an update. Before the commit it stores the changes that other processes must learn. The
+// caller calls the returned function committed after the commit; it publishes the changes.
 func (s *Store) FinishUpdate(c *db.Tx) (committed func() <-chan struct{}, err error) {
 	written, err := s.writeRevisions(c)
 	return func() <-chan struct{} {

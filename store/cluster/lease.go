@@ -8,7 +8,7 @@ import (
 	"relay/store/db"
 )
 
-// Names of the leases: work that one node does for all of them.
+// Names of the leases. Each stands for work that the holder of the lease does for all nodes.
 const (
 	LeaseRetention = "retention"        // removes events that are too old
 	LeaseEviction  = "eviction"         // evicts events of aliases that exceed their storage limit
@@ -36,8 +36,8 @@ type leaseState struct {
 	until time.Time // end of the time for which held is trusted; afterwards the database is asked again
 }
 
-// HoldsLease reports whether this node has to do the work with a name. It takes the lease if no living
-// node holds it. On SQLite it is always true, because there is only one node.
+// HoldsLease reports whether this node has to do the work of the lease with the given name. It takes the
+// lease if no living node holds it. On SQLite it is always true, because there is only one node.
 func (s *Store) HoldsLease(ctx context.Context, name string) bool {
 	if !s.db.Dialect.SeveralNodes() {
 		return true
@@ -66,8 +66,8 @@ func (s *Store) HoldsLease(ctx context.Context, name string) bool {
 }
 
 // takeLease takes or renews a lease, and reports whether the given holder has it now. It takes the lease of
-// another holder after its end, or if a further SQL condition holds. more is the text of this condition and
-// begins with OR; "" = none.
+// another holder after its end, or if a further SQL condition holds. The parameter more is the text of this
+// condition and begins with OR; "" = none.
 func (s *Store) takeLease(ctx context.Context, name, holder, more string) (held bool, err error) {
 	err = s.db.Update(ctx, "take a lease", func(c *db.Tx) error {
 		n, err := c.Exec(`INSERT INTO leases (name, holder, until) VALUES (?, ?, `+c.Dialect.DatabaseTime()+` + CAST(? AS BIGINT))

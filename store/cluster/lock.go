@@ -40,7 +40,8 @@ func (s *Store) LockDataDir() error {
 	return nil
 }
 
-// probeTime is longer than the time for which Served holds the lock in a command.
+// probeTime is the time for which LockDataDir tries again. It is longer than the time for which Served holds
+// the lock in a command.
 const probeTime = 200 * time.Millisecond
 
 // noteFile writes into the lock file which SQLite file this process serves; see CheckServedFile. It ignores

@@ -45,7 +45,7 @@ type membership struct {
 
 	mu      sync.Mutex
 	id      string
-	former  []string // ids before the last rejoins, oldest first; attempts that this node claimed under one of them can still end
+	former  []string // earlier ids of this node, oldest first; it got a new id with each rejoin, and attempts that it claimed under an earlier id can still end
 	name    string
 	schema  int64                // newest schema that this program knows
 	cut     map[string]bool      // ids of nodes that this node cannot connect to
@@ -156,8 +156,8 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 		}
 		c.Do(`INSERT INTO nodes (`+nodeColumns+`) VALUES (?, ?, ?, ?, ?, ?, `+c.Dialect.DatabaseTime()+`, `+c.Dialect.DatabaseTime()+`, 1, ?, 0, 0, '', '')`,
 			id, name, m.peerAddr, m.peerKey, s.opt.Version, schema, state)
-		// The rows of former nodes are deleted if their id contains the name, because attempts read the name
-		// from the id.
+		// The rows of former nodes are deleted if their id contains the name: without a row, the name of an
+		// attempt's node is read from the id.
 		c.Do(`DELETE FROM node_names WHERE id NOT IN (SELECT id FROM nodes) AND substr(id, 1, length(name) + 1) = name || '/'`)
 		c.Do(`INSERT INTO node_names (id, name) VALUES (?, ?)`, id, name)
 		return nil
@@ -191,8 +191,8 @@ func (s *Store) wantedName() string {
 	return cmp.Or(name, "relayd")
 }
 
-// watchNames adds to gone the nodes that have the wanted name and whose heartbeat does not change. A relayd
-// that was killed a moment ago leaves such a row, and the next relayd may use its name.
+// watchNames adds to the map gone the nodes that have the wanted name and whose heartbeat does not change. A
+// relayd that was killed a moment ago leaves such a row, and the next relayd may use its name.
 func (s *Store) watchNames(ctx context.Context, gone map[string]bool) error {
 	first := map[string]int64{}
 	for again := false; ; again = true {
@@ -448,8 +448,8 @@ var errNotRenewed = &relay.Error{
 }
 
 // MayClaim returns nil while the other nodes cannot have declared this node dead, so that it may claim
-// attempts. It answers from memory. The SQL statement of a claim checks the tunnel too, because this process
-// may be stopped for any time between the two checks.
+// attempts. It answers from memory. Because this process may be frozen for any time after this check, the
+// transaction of a claim checks in addition that this node still has the tunnel.
 func (s *Store) MayClaim() error {
 	m := &s.membership
 	m.mu.Lock()
@@ -544,8 +544,8 @@ func (m *membership) living() (n int) {
 	return n
 }
 
-// figures returns the number of living nodes with this one, and the time since the last renewal. Both are 0
-// before Serve, and the time is 0 on SQLite.
+// figures returns the number of living nodes, including this one, and the time since the last renewal. Both
+// are 0 before Serve, and the time is 0 on SQLite.
 func (m *membership) figures() (nodes int, age time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

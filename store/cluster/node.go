@@ -132,7 +132,7 @@ func (s *Store) Nodes(ctx context.Context) ([]relay.Node, error) {
 }
 
 // markUnreachable gives the state NodeUnreachable to serving nodes that other living nodes cannot connect to.
-// rows and list are the same nodes.
+// rows and list describe the same nodes in the same order.
 func markUnreachable(rows []nodeRow, list []relay.Node) {
 	for i := range list {
 		if list[i].State != relay.NodeServing {

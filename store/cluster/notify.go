@@ -42,7 +42,7 @@ type notices struct {
 }
 
 const (
-	allChanged = "*" // viewers have to read again
+	allChanged = "*" // word of a notice: more has changed than the notice says, so viewers have to read again
 	revised    = "r" // first word of a notice: revisions were written, or connections of accounts have changed
 )
 
@@ -237,7 +237,7 @@ func (c *listenConn) Close() error {
 	return c.Conn.Close()
 }
 
-// hearNotice publishes the changes in another node's notice; nil = the connection was reopened, and
+// hearNotice publishes the changes in another node's notice. If n is nil, the connection was reopened, and
 // notices were missed.
 func (s *Store) hearNotice(ctx context.Context, n *pq.Notification) {
 	if n == nil {

@@ -105,9 +105,9 @@ func (s *Store) sweepNode(ctx context.Context, node nodeRow) error {
 	}
 }
 
-// lockDead locks the row of a node that is dead, or whose heartbeat still has the observed value. It
-// marks the node as dead and detaches its tunnels. It returns false if the node lives, is gone, or is
-// being swept by another node. A node that finds its row marked rejoins.
+// lockDead locks the row of a node that is dead, or whose heartbeat still has the observed value. It marks
+// the node as dead and detaches its tunnels. It returns false if the node lives, is gone, or is being swept
+// by another node. A node that finds its own row marked as dead rejoins.
 func lockDead(c *db.Tx, id string, beat int64) (bool, error) {
 	rows, err := db.RowsOf(c.Query, func(n *relay.Node) []any { return []any{&n.State, (*db.Time)(&n.LastSeenAt)} },
 		`SELECT state, seen_at FROM nodes WHERE id = ? AND (beat = ? OR state = 'dead')`+c.Dialect.SkipLocked(), id, beat)

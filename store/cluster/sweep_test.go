@@ -12,7 +12,7 @@ import (
 )
 
 // A node is swept only if its heartbeat still has the observed value, or if it is marked dead. If the heartbeat
-// has changed since, the node keeps its row and its tunnels.
+// has changed after it was observed, the node keeps its row and its tunnels.
 func TestSweepLeavesANodeWhoseBeatMoved(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

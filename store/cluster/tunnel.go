@@ -118,7 +118,7 @@ func readTunnels(q db.Query, aliases []int64, lock string) (map[int64]relay.Tunn
 	return out, err
 }
 
-// upsertTunnels writes records; where is a condition on the rows that may be replaced.
+// upsertTunnels writes records. The parameter where is a condition on the rows that may be replaced.
 func upsertTunnels(c *db.Tx, node string, list []relay.TunnelWrite, where string) {
 	if len(list) == 0 {
 		return
@@ -253,7 +253,7 @@ func withholdSince(c *db.Tx, seen map[int64]time.Time) error {
 	for aliases := range slices.Chunk(slices.Sorted(maps.Keys(seen)), 1000) {
 		args := make([]any, 0, 2*len(aliases))
 		for _, id := range aliases {
-			args = append(args, id, db.Micros(seen[id].Add(-beatInterval))) // after its last heartbeat the node may still have refused requests for one interval
+			args = append(args, id, db.Micros(seen[id].Add(-beatInterval))) // one interval earlier, because the node may have refused these requests after its last heartbeat
 		}
 		var rows []events.AttemptRow
 		if err := c.All(&rows, `WITH v (k, since) AS (VALUES `+strings.Repeat(`, (CAST(? AS BIGINT), CAST(? AS BIGINT))`, len(aliases))[1:]+`)

@@ -52,7 +52,7 @@ type copier struct {
 	tables         []*Table
 }
 
-// Run copies all tables that were not copied before, and compares them. After an error or a kill at any
+// Run copies all tables that no earlier call has copied, and compares them. After an error or a kill at any
 // point, another call continues where the last one stopped. A call after the end compares the tables again.
 func Run(ctx context.Context, o Options) (tables []*Table, err error) {
 	source, err := file.OpenReadOnly(ctx, o.Source)
@@ -86,7 +86,8 @@ func Run(ctx context.Context, o Options) (tables []*Table, err error) {
 }
 
 // again handles a call after the copy has ended, for example if the process was killed before it reported the
-// result. If the tables of the two stores differ, it returns an error, which names the table filled.
+// result. If the tables of the two stores differ, it returns an error. The parameter filled is the name of a
+// table that has rows, for this error.
 func (c *copier) again(filled string) error {
 	for _, t := range c.tables {
 		if c.compare(t) != nil {
@@ -299,7 +300,7 @@ func (c *copier) storeIn(tx *sqlx.Tx, t *Table, rows [][]any) error {
 	return err
 }
 
-// keyPart is one value of a key, in the form in which it is stored between two calls.
+// keyPart is one value of a key, in the form in which it is stored between two calls of Run.
 type keyPart struct {
 	Number int64  `json:"n,omitempty"`
 	Bytes  []byte `json:"b,omitempty"`

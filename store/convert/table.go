@@ -103,7 +103,7 @@ func tableOf(source, target db.Query, name string) (*Table, error) {
 	if len(columns) != len(there) {
 		return nil, fmt.Errorf("table %s has %d columns in SQLite and %d in Postgres", name, len(columns), len(there))
 	}
-	order := map[int]int{} // position of each column of the primary key
+	order := map[int]int{} // from the position in the primary key, which begins at 1, to the index of the column
 	for i, c := range columns {
 		if c.Name != there[i].Name || !slices.Contains(postgresTypes[c.Type], there[i].Type) {
 			return nil, fmt.Errorf("column %s of table %s is %s in SQLite, and Postgres has %s %s", c.Name, name, c.Type, there[i].Name, there[i].Type)

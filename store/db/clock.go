@@ -39,9 +39,10 @@ func (c *Clock) corrected(t time.Time) time.Time { return t.Add(time.Duration(c.
 // Now returns the wall-clock time, corrected to the clock of Postgres.
 func (s *DB) Now() time.Time { return s.Clock.Now() }
 
-// Measure corrects Offset if a measured offset differs from it by more than the error of the measurement. A
-// statement began at the time wall of this process, and lasted for the duration took. It returned the time
-// database, which was read at some moment in between: the error is half of that duration at most.
+// Measure corrects Offset if a measured offset differs from it by more than the error of the measurement. The
+// parameters describe one statement: when it began by the clock of this process (wall), how long it took, and
+// the time of Postgres that it returned (database). Postgres read that time at some moment during the
+// statement, so the error is at most half of took.
 func (c *Clock) Measure(database, wall time.Time, took time.Duration) {
 	measured := database.Sub(wall.Round(0)) - took/2
 	if off := measured - time.Duration(c.Offset.Load()); off.Abs() > took/2+time.Millisecond {

@@ -68,8 +68,8 @@ func (c Column) Scan(stored any) error {
 	return nil
 }
 
-// Code returns the destination of a column with a code, which is an index of names. The destination stores the
-// name at that index in to. For an unknown code it stores nothing.
+// Code returns the destination of a column with a code, which is an index of names. The destination sets *to
+// to the name at that index. For an unknown code it sets nothing.
 func Code(to *string, names []string) Column {
 	return func(stored any) {
 		n, _ := stored.(int64)

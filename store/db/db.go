@@ -111,7 +111,7 @@ func (s *DB) Session(ctx context.Context, handle querier) Query {
 	return Query{ctx, handle, s.Dialect, &s.Clock}
 }
 
-// View runs fn with short reads.
+// View runs fn, which makes short reads. The context of its Query ends after OpTimeout.
 func (s *DB) View(ctx context.Context, what string, fn func(Query) error) error {
 	return s.viewOf(ctx, s.Read, what, fn)
 }

@@ -15,8 +15,8 @@ type Dialect interface {
 	// SeveralNodes reports whether several processes may serve one database. If not, there is
 	// also only one connection that writes, so rows need not be locked.
 	SeveralNodes() bool
-	// Remote reports whether the database is reached over a network. If so, a transaction may
-	// get no answer, and the next one may succeed.
+	// Remote reports whether the database is reached over a network. If so, the answer to a transaction may
+	// be lost although the database works, and the next transaction may succeed.
 	Remote() bool
 	// ForUpdate is the suffix of a query that locks its rows. ForShare is the suffix of a query
 	// that only prevents changes to them. SkipLocked is ForUpdate without the rows that are locked already.

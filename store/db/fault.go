@@ -63,8 +63,8 @@ func (s *DB) unanswered(err error) error {
 	return &unansweredCommit{err}
 }
 
-// operationFault is Fault for an operation. If a database file on this machine took too long, the error is
-// overloaded.
+// operationFault is Fault for the error of a whole View or Update. If one took too long on a database file on
+// this machine, the error is overloaded.
 func (s *DB) operationFault(what string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) && !s.Dialect.Remote() { // the file is on this machine, so the machine is busy
 		e := relay.Overloaded("this took too long, because the relay is busy; try again in a moment")

@@ -20,7 +20,7 @@ import (
 
 const (
 	DefaultConns       = 12 // largest number of connections of one relayd
-	otherConns         = 3  // connections for the heartbeat, notifications and the committer; included in the number above
+	otherConns         = 3  // connections for the heartbeat, notifications and the committer; included in DefaultConns
 	migrationConns     = 3
 	readTimeout        = 2 * time.Second  // longest wait for the answer to a statement
 	journalReadTimeout = time.Second      // readTimeout of the committer, whose callers wait
@@ -196,10 +196,10 @@ func (s *DB) ListenAddress() (string, error) {
 // but at least two.
 func (s *DB) poolSize() int { return max(cmp.Or(s.opt.MaxConns, DefaultConns)-otherConns, 2) }
 
-// postgresDSN adds the parameters that the store needs. binary_parameters sends bytes unchanged, in
-// one round trip and without named statements, which poolers do not support. The connect timeout, in
-// seconds, is a parameter because no context covers the pool's dials; a timeout in the address takes
-// precedence.
+// postgresDSN adds the parameters that the store needs to the address of a database. binary_parameters sends
+// bytes unchanged, in one round trip and without named statements, which poolers do not support. connect is
+// the connect timeout in seconds. It is in the address, because no context covers the pool's dials; a timeout
+// that the address has already takes precedence.
 func postgresDSN(address, connect string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil {

@@ -26,7 +26,7 @@ func openTest(t *testing.T, o Options) *DB {
 }
 
 // A session stops waiting for a lock before its caller gives up, so that waiting sessions do not pile up. A
-// shorter limit that the operator has set is kept, and so are the session settings of a pooler.
+// shorter limit that the operator has set is kept. Sessions behind a pooler keep the timeouts that they have.
 func TestSessionSettings(t *testing.T) {
 	t.Parallel()
 	address := pgtest.URL(t)

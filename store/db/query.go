@@ -118,8 +118,8 @@ func ColumnIn[T any](column string, values []T) (string, []any) {
 }
 
 // UpdateEach updates one row for each entry of the map values. set is the text of the statement after UPDATE.
-// It can use the table v, with the columns k (a key of the map) and value (what the function stored returns
-// for its value). key is the SQL type of k.
+// It can use the table v, with the columns k (a key of the map) and value (the result of the function stored
+// for the value of that key). The parameter key is the SQL type of k.
 func UpdateEach[K comparable, V any](c *Tx, values map[K]V, stored func(V) int64, set, key string) {
 	for keys := range slices.Chunk(slices.Collect(maps.Keys(values)), 1000) { // SQLite accepts at most 32,766 arguments
 		args := make([]any, 0, 2*len(keys))

@@ -13,8 +13,8 @@ import (
 	"relay/store/file"
 )
 
-// Schema returns the version of the schema in the database and the one that this program needs; have
-// is 0 in an empty database. It changes nothing.
+// Schema returns the version of the schema in the database (have; 0 if the database is empty) and the version
+// that this program needs (want). It changes nothing.
 func (s *DB) Schema(ctx context.Context) (have, want int64, err error) {
 	p, err := s.provider(s.Slow)
 	if err != nil {

@@ -52,7 +52,7 @@ type walState struct {
 // worthCheckpoint reports whether enough pages wait for a checkpoint.
 func (l walState) worthCheckpoint() bool { return l.Log-l.Done >= checkpointPages }
 
-// pending reports whether any page waits.
+// pending reports whether any page waits for a checkpoint.
 func (l walState) pending() bool { return l.Log > l.Done }
 
 // needsRestart reports whether the log is too long and still has pages that wait for a checkpoint. When no page
@@ -68,8 +68,8 @@ func (s *DB) CheckpointAll(ctx context.Context) { s.checkpoint(ctx, walState.pen
 // CheckpointLong checkpoints the log if needsRestart returns true. It ignores errors.
 func (s *DB) CheckpointLong(ctx context.Context) { s.checkpoint(ctx, walState.needsRestart) }
 
-// checkpoint runs a passive checkpoint if due returns true. Readers and the writer do not wait for it.
-// It ignores errors: the remaining pages are checkpointed after a later commit.
+// checkpoint runs a passive checkpoint if the function due returns true for the present log. Readers and the
+// writer do not wait for it. It ignores errors: the remaining pages are checkpointed after a later commit.
 func (s *DB) checkpoint(ctx context.Context, due func(walState) bool) {
 	if s.checkpointer.db == nil {
 		return

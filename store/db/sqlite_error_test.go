@@ -8,8 +8,8 @@ import (
 	"relay/store/file"
 )
 
-// TestLockedFileIsUnavailable: an operation that meets the lock of another process fails because of the storage,
-// not because of its statement.
+// TestLockedFileIsUnavailable: if another connection holds the lock of the writer, the error of a transaction
+// counts as store-unavailable, and not as an error of its statement.
 func TestLockedFileIsUnavailable(t *testing.T) {
 	t.Parallel()
 	db, err := file.OpenSQLite(t.Context(), filepath.Join(t.TempDir(), "relay.db"), 2, nil, "")

@@ -46,7 +46,8 @@ func (s *DB) Update(ctx context.Context, what string, fn func(*Tx) error) error 
 	return s.UpdateBy(ctx, what, s.Begin, fn)
 }
 
-// UpdateIf returns the error may if it is not nil; otherwise it is Update.
+// UpdateIf is Update if the parameter may is nil. Otherwise the operation is not allowed: UpdateIf returns
+// may and runs nothing.
 func (s *DB) UpdateIf(ctx context.Context, may error, what string, fn func(*Tx) error) error {
 	if may != nil {
 		return may
@@ -98,7 +99,8 @@ func (s *DB) UpdateBy(ctx context.Context, what string, begin beginner, fn func(
 	return nil
 }
 
-// UpdateOnce runs fn in one transaction. The channel is closed when its changes are published.
+// UpdateOnce runs fn in one transaction, once. The returned channel is closed when the changes of the
+// transaction are published.
 func (s *DB) UpdateOnce(ctx context.Context, begin beginner, fn func(*Tx) error) (<-chan struct{}, error) {
 	if !s.Dialect.SeveralNodes() {
 		s.commitMu.Lock()

@@ -5,15 +5,16 @@ import (
 	"time"
 )
 
-// WhileLocked repeats a step of the start while another session keeps a lock that the step needs. A
-// node that lost its connection leaves its transaction and its locks behind until Postgres ends the
-// session: see sessionSettings.
+// WhileLocked calls the function step again while another session keeps a lock that step needs. A node that
+// lost its connection leaves its transaction and its locks behind until Postgres ends the session: see
+// sessionSettings.
 func WhileLocked(ctx context.Context, step func() error) error {
 	return tryAgain(ctx, 3*OpTimeout, IsLocked, step)
 }
 
-// tryAgain repeats a step of the start for up to limit, as long as mayPass reports that its error may
-// be temporary. No caller waits at this time. It returns the last error of the step.
+// tryAgain calls the function step again while it returns a temporary error, for which mayPass returns true,
+// but for no longer than limit. It is for the start of relayd, when no caller waits. It returns the last
+// error of step.
 func tryAgain(ctx context.Context, limit time.Duration, mayPass func(error) bool, step func() error) error {
 	for began := time.Now(); ; {
 		err := step()

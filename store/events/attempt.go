@@ -359,8 +359,8 @@ var interruptedFault = relay.Fault{
 	Code: relay.StateInterrupted, Message: "the relay stopped while this attempt was under way; replay it if the local server did not get it",
 }
 
-// InterruptSome marks up to 200 attempts in progress interrupted, and returns their number. where is an SQL
-// condition that selects the attempts.
+// InterruptSome marks up to 200 attempts in progress interrupted, and returns their number. The parameter
+// where is an SQL condition that selects the attempts.
 func InterruptSome(c *db.Tx, where string, args ...any) (int, error) {
 	var rows []AttemptRow
 	if err := c.All(&rows, `SELECT `+AttemptRowColumns+` FROM attempts WHERE state = 1 AND `+where+` LIMIT 200`, args...); err != nil {

@@ -37,8 +37,8 @@ const (
 		ELSE (SELECT data FROM body_chunks c WHERE c.event_id = p.event_id AND c.n = p.n AND c.i = 0) END, 1, ?) FROM payloads p `
 )
 
-// readCauses sets the error texts of list rows, from their responses. If there are more than maxCauses
-// responses, or bodies of more than maxCauseBytes, the rows of the others get no error text.
+// readCauses sets the error texts of list rows, from their responses. Once it has read maxCauses responses,
+// or maxCauseBytes of bodies, the other rows get no error text.
 func readCauses(q db.Query, list []relay.Event) error {
 	asked := map[relay.ID]*relay.Event{}
 	var ids []relay.ID
@@ -58,8 +58,8 @@ func readCauses(q db.Query, list []relay.Event) error {
 	})
 }
 
-// readAttemptCauses sets the error texts of attempts, from their responses. Attempts beyond maxCauseBytes get
-// no error text.
+// readAttemptCauses sets the error texts of attempts, from their responses. Once it has read maxCauseBytes of
+// bodies, the other attempts get no error text.
 func readAttemptCauses(q db.Query, heads map[relay.AttemptRef]*relay.Attempt) error {
 	ids, numbers := map[relay.ID]bool{}, map[int]bool{}
 	for ref, a := range heads {
@@ -81,9 +81,9 @@ func readAttemptCauses(q db.Query, heads map[relay.AttemptRef]*relay.Attempt) er
 	})
 }
 
-// readAnswers reads the start of responses, and calls the function each for every one of them. where is SQL
-// text that selects the responses. It skips responses without a body, and those that exceed maxCauseBytes
-// together with the bodies before them.
+// readAnswers reads the start of responses, and calls the function each for every one of them. The parameter
+// where is SQL text that selects the responses. readAnswers skips responses without a body, and those that
+// exceed maxCauseBytes together with the bodies before them.
 func readAnswers(q db.Query, where string, args []any, each func(*answer)) error {
 	found, err := db.RowsOf(q, (*answer).sizes, answerSizes+where, args...)
 	if err != nil {

@@ -16,9 +16,10 @@ var ClaimedColumns = `SELECT ` + listColumns + `, p.head, p.lines, p.framing, p.
 var ClaimedSQL = ClaimedColumns + ` FROM events e JOIN aliases al ON al.id = e.alias_id JOIN payloads p ON p.event_id = e.id AND p.n = 0
 	JOIN attempts a ON a.event_id = e.id WHERE e.id = ? AND a.event_id = ? AND a.n = ?`
 
-// ClaimFields returns the destinations of ClaimedColumns: an attempt to deliver, and its event with
-// the request, without the parts of a large body. The claiming statement of Postgres returns the event
-// in its state before the claim, so the state of its last attempt replaces that state.
+// ClaimFields returns the destinations of ClaimedColumns: an attempt to deliver, and its event with the
+// request, without the parts of a large body. The claiming statement of Postgres returns the event in its
+// state before the claim. If the claimed attempt is the last one, its state therefore replaces that state,
+// unless the event is rejected or incomplete.
 func ClaimFields(c *relay.Claim) []any {
 	c.Event = &relay.Event{Attempts: make([]relay.Attempt, 1)}
 	e, a := c.Event, &c.Event.Attempts[0]

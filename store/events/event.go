@@ -126,9 +126,9 @@ func Refusal(e *relay.Event, a *relay.Attempt) string {
 	return ""
 }
 
-// RareColumns are columns for which few new events have a value. A separate statement sets each of them
-// after the insert, which therefore has no parameters for them. Values returns the parameters of that
-// statement for a new event and its attempt, which may be nil; nil = the event has no value.
+// RareColumns are columns for which few new events have a value. A separate statement sets each of them after
+// the insert, which therefore has no parameters for them. Values returns the parameters of that statement for
+// a new event and its attempt, or nil if they have no value for the column. The attempt may be nil.
 var RareColumns = []struct {
 	Set    *db.Statement
 	Values func(e *relay.Event, a *relay.Attempt) []any
@@ -368,8 +368,9 @@ func (s *Store) Summaries(ctx context.Context, ids []relay.ID) ([]relay.Event, e
 // snapshots of hundreds of changes; it reads larger heads from the database.
 const snapshotHead = 8 << 10
 
-// AttemptSnapshot returns an attempt in the form in which it is read, without its body. It returns nil
-// if its heads are large, or if its error text has to be read from its response.
+// AttemptSnapshot returns an attempt that is about to be stored in the form in which a later read returns it,
+// without its body. It returns nil if the heads of the attempt are large, or if its error text has to be read
+// from its stored response.
 func AttemptSnapshot(a *relay.Attempt, node string) *relay.Attempt {
 	heads := len(a.Response.Head) + len(a.Response.Lines) + len(a.SentHead)
 	for _, head := range a.Interim {

@@ -24,8 +24,8 @@ const (
 )
 
 // readMessages reads messages of an event with the given numbers, the most important ones first; 0 is the
-// request. It reads heads, and notes how many bytes of each body readBodies has to read; most is the largest
-// number for one body. Messages beyond messageBudget come without their bytes, except for the head of the
+// request. It reads heads, and notes how many bytes of each body readBodies has to read, at most as many as
+// the parameter most. Messages beyond messageBudget come without their bytes, except for the head of the
 // first one.
 func readMessages(q db.Query, id relay.ID, numbers []int, most int) ([]*payload, error) {
 	in, args := db.ColumnIn(`n`, numbers)
@@ -68,7 +68,7 @@ func readHeads(q db.Query, id relay.ID, to map[int]*payload) error {
 	return err
 }
 
-// readBodies reads the number of bytes of each body that readMessages has noted.
+// readBodies reads as many bytes of each body as readMessages has noted.
 func readBodies(q db.Query, id relay.ID, list []*payload) error {
 	inline := map[int]*payload{}
 	most := int64(0)
@@ -120,10 +120,9 @@ func readInline(q db.Query, id relay.ID, rows map[int]*payload, most int64) erro
 	return nil
 }
 
-// BodyPart reads part i of the request body (n = 0) or of the response body of attempt n; a body that
-// is not stored as parts is part 0. Call it only after Event has checked the actor. Parts that wait in
-// the spool are read from the spool, so that a request that was stored first can be forwarded while
-// Postgres is unreachable.
+// BodyPart reads part i of the request body (n = 0) or of the response body of attempt n; a body that is not
+// stored as parts is part 0. Call it only after Event has checked the actor. Parts that wait in the spool are
+// read from the spool, so that a large request can be forwarded while Postgres is unreachable.
 func (s *Store) BodyPart(ctx context.Context, id relay.ID, n, i int) (part []byte, err error) {
 	if part := s.parts.Part(id, n, i); part != nil {
 		return part, nil

@@ -71,8 +71,8 @@ func (s *Store) Matches(ctx context.Context, who relay.Actor, id relay.ID, f rel
 	})
 }
 
-// choicesOf is the number of events that Choices reads, from the newest of an alias on. choicesMost is
-// the largest number of values of a kind.
+// choicesOf is the number of events that Choices reads, from the newest of an alias on. choicesMost is the
+// largest number of event types, of senders, and of labels that it returns.
 const (
 	choicesOf   = 2000
 	choicesMost = 60
@@ -344,8 +344,8 @@ func (l *listing) run() (relay.Page, error) {
 	}
 }
 
-// bound returns the inclusive lower end of the next slice, in which no alias has more than slice rows.
-// more reports whether there are rows below that end.
+// bound returns the inclusive lower end of the next slice, in which no alias has more than l.slice rows. more
+// reports whether there are rows below that end.
 func (l *listing) bound() (bound relay.ID, more bool, err error) {
 	bound = l.floor
 	if l.marked {
@@ -368,8 +368,9 @@ func (l *listing) bound() (bound relay.ID, more bool, err error) {
 	return bound, more, nil
 }
 
-// boundOf returns the id of the last row of a slice. where is an SQL condition on the rows; the slice has the
-// newest l.slice of those that match. If fewer rows match, boundOf returns the given bound and false.
+// boundOf returns the id of the last row of a slice. The parameter where is an SQL condition on the rows; the
+// slice has the newest l.slice of those that match. If fewer rows match, boundOf returns the given bound and
+// false.
 func (l *listing) boundOf(bound relay.ID, where string, args ...any) (relay.ID, bool, error) {
 	var ids []relay.ID
 	err := l.All(&ids, `SELECT id FROM events WHERE `+where+` ORDER BY id DESC LIMIT 1 OFFSET ?`, append(args, l.slice-1)...)
@@ -412,8 +413,8 @@ func (l *listing) oldest() (time.Time, error) {
 	return db.FromMicros(first), nil
 }
 
-// page adds the matching rows between bound and before, and reports whether the page is full. It returns the
-// id that it reached. This is bound, unless there were too many rows to search at once.
+// page adds the matching rows with ids from bound up to l.before (exclusive), and reports whether the page is
+// full. It returns the id that it reached. This is bound, unless there were too many rows to search at once.
 func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, reached relay.ID, err error) {
 	// The plus keeps the engine from looking up the events of each alias by the index on alias and id.
 	alias := `+e.alias_id`

@@ -198,8 +198,8 @@ func (l *listing) stored(m *contentRow, until time.Time) io.Reader {
 	return &searchReader{r: r, until: until}
 }
 
-// partReader reads a body that is stored as parts. A part that was deleted in the meantime ends the
-// body. The listing keeps an error of the database, because a decompressor may hide that error.
+// partReader reads a body that is stored as parts. A part that was deleted in the meantime ends the body. An
+// error of the database is also stored in partError of the listing, because a decompressor may hide it.
 type partReader struct {
 	l     *listing
 	id    relay.ID

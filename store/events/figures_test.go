@@ -45,8 +45,8 @@ func openEvents(t *testing.T, n int) *Store {
 	return New(d, slog.New(slog.DiscardHandler), nil, 0)
 }
 
-// If counting takes too long, only the newest events are counted, and the result says since when. The number
-// of the other events is not estimated.
+// If counting takes too long, only the newest events are counted, and the result contains the time back to
+// which they were counted. The number of the other events is not estimated.
 func TestFiguresStopAtTheirBudget(t *testing.T) {
 	t.Parallel()
 	s := openEvents(t, 100)

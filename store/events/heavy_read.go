@@ -22,8 +22,8 @@ func newHeavyReads(connections int) heavyReads {
 	return heavyReads{turns.New(most, max(1, most-1))}
 }
 
-// acquire waits for a turn of the actor's account, which release gives back. If no turn is free within
-// heavyWait, the error is overloaded.
+// acquire waits for a turn of the actor's account. The function release gives the turn back. If no turn is
+// free within heavyWait, the error is overloaded.
 func (h heavyReads) acquire(ctx context.Context, who relay.Actor) (release func(), err error) {
 	waiting, cancel := context.WithTimeout(ctx, heavyWait)
 	defer cancel()

@@ -99,7 +99,7 @@ func (s *Store) SavedSearches(ctx context.Context, who relay.Actor, alias string
 }
 
 // SaveSearch saves a search of an alias for the actor's account, and replaces a search with the same name. If
-// the given search has no words, it deletes the search with that name.
+// the given search has no words, SaveSearch deletes the search with that name.
 func (s *Store) SaveSearch(ctx context.Context, who relay.Actor, alias string, search relay.SavedSearch) error {
 	if err := people.Allow(who, relay.ScopeEventsRead); err != nil {
 		return err

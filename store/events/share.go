@@ -134,8 +134,8 @@ func (s *Store) RemoveShare(ctx context.Context, who relay.Actor, id relay.ID, s
 	})
 }
 
-// usedShareGrace is the time for which a one-use share keeps its rights after its use. The replay needs these
-// rights until it ends, and waits for at most a minute.
+// usedShareGrace is the time for which a one-use share keeps its rights after its use. The request that
+// begins the replay needs them until it has read the result, for which it waits at most a minute.
 const usedShareGrace = 2 * time.Minute
 
 // ShareActor returns the actor and the share for a share token. If the parameter use is true, it counts a replay
@@ -171,8 +171,9 @@ func (s *Store) ShareActor(ctx context.Context, secret string, use bool) (relay.
 	}, row.Share, nil
 }
 
-// UsedShare returns the actor of a one-use share that was used a moment ago, for the answer to that
-// use. The actor has no rights. The error is ErrNotFound for every other token.
+// UsedShare returns the actor of a one-use share that was used a moment ago, so that a form that is sent
+// again gets the first response again. The actor has no rights. The error is ErrNotFound for every other
+// token.
 func (s *Store) UsedShare(ctx context.Context, secret string) (relay.Actor, error) {
 	row, err := db.Read(ctx, s.db, "read share", func(q db.Query) (shareRow, error) {
 		return db.RowOf(q, shareFields, shareQuery+`sh.hash = ? AND sh.one_use = 1 AND sh.uses > 0 AND sh.expires_at > ?`, people.Hash(secret), db.Micros(s.db.Now()))
@@ -180,8 +181,8 @@ func (s *Store) UsedShare(ctx context.Context, secret string) (relay.Actor, erro
 	return relay.Actor{Kind: relay.ActorShare, Name: row.ID, Credential: row.ID}, err
 }
 
-// ReturnShareUse undoes the use of a share if the error of its replay, why, shows that no replay was begun. A
-// one-use share is then valid again. share is the share before the use.
+// ReturnShareUse undoes the use of a share if the error why, which its replay returned, shows that no replay
+// was begun. A one-use share is then valid again. share is the share before the use.
 func (s *Store) ReturnShareUse(ctx context.Context, share relay.Share, why error) error {
 	switch relay.AsError(why).Code {
 	case relay.CodeQueueFull, relay.CodeStopping: // after other errors, the replay may have been stored

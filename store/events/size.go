@@ -8,7 +8,7 @@ import (
 )
 
 // payloadRowOverhead is the number of bytes that a row of payloads counts in addition to its content.
-// PayloadBytes is the SQL expression for the sum.
+// PayloadBytes is the SQL expression for the bytes of a row with this overhead.
 const (
 	payloadRowOverhead = 512
 	PayloadBytes       = `(512 + stored + COALESCE(LENGTH(head), 0) + COALESCE(LENGTH(lines), 0) + COALESCE(LENGTH(extra), 0) + COALESCE(LENGTH(interim), 0))`

@@ -66,10 +66,11 @@ func blockerOf(f *newEvent) string {
 	return events.BodyBlocker(f.request.Body.State)
 }
 
-// snapshot returns a new event and its attempt in the form in which Summaries and AttemptHeads read them after
-// the batch. It does not read them back, because that took a third of relayd's time for a request. Both are nil
-// if Alias of the event is not set, or if AttemptSnapshot omits an attempt whose response is an error. The
-// attempt alone is nil if the event has none, if it is queued, or if AttemptSnapshot omits it.
+// snapshot returns a new event and its attempt in the form in which Summaries and AttemptHeads would read them
+// after the batch, because reading them back took a third of relayd's time for a request. The attempt is nil
+// if the event has none, if it is queued, or if AttemptSnapshot returns nil. Both are nil if Alias of the
+// event is not set, or if AttemptSnapshot returns nil for an attempt with an error response, because the error
+// text of the event has to be read from that response.
 func (f *newEvent) snapshot(node string) (*relay.Event, *relay.Attempt) {
 	if f.event.Alias == "" {
 		return nil, nil

@@ -97,8 +97,8 @@ func claimTwice(ctx context.Context, s *fixture) error {
 	return nil
 }
 
-// storeWithPlans returns a store with twenty aliases and no server, and a planner that records the plans of its
-// statements.
+// storeWithPlans returns a store that does not serve and has twenty aliases, and a planner that records the
+// plans of its statements.
 func storeWithPlans(t *testing.T) (*fixture, *plantest.Planner) {
 	t.Helper()
 	s := open(t, pgtest.URL(t))

@@ -9,8 +9,8 @@ import (
 	"relay/store/spool"
 )
 
-// onlyNewEvents returns false for an event with a value in a rare column. A second statement sets that
-// column, and both need one transaction, because relayd may be killed between them.
+// onlyNewEvents returns false for an event with a value in a rare column. The insert does not set that
+// column, a second statement does, and relayd may be killed between the two: they need one transaction.
 func TestRareColumnsTakeATransaction(t *testing.T) {
 	t.Parallel()
 	list := func(change func(*relay.Event, *relay.Attempt)) []*eventSteps {

@@ -13,14 +13,14 @@ var lostEndFault = relay.Fault{
 	Code: relay.CodeResponseNotStored, Message: "the outcome could not be stored because the database was away",
 }
 
-// SetRunning sets the function that returns the attempts which this process has in progress. An
-// attempt is in progress from its claim, or from before its event is stored, until its end is stored
-// or has failed. Call SetRunning before Serve.
+// SetRunning sets the function that returns the attempts which this process has in progress. An attempt is in
+// progress from its claim on; the attempt of a new event, which needs no claim, already before the event is
+// stored. It stays in progress until its end was stored or could not be stored. Call SetRunning before Serve.
 func (j *Journal) SetRunning(running func() map[relay.AttemptRef]bool) { j.underWay = running }
 
-// Reconcile ends the attempts that this node claimed before the given time and does not run. Such attempts
-// exist if their end could not be stored, or if the answer of the database to a claim was lost. Reconcile
-// does nothing while steps wait in the spool, because these may end the attempts.
+// Reconcile ends the attempts that this node claimed before the given time, but that are not in progress (see
+// SetRunning). Such attempts exist if their end could not be stored, or if the answer of the database to a
+// claim was lost. Reconcile does nothing while steps wait in the spool, because these may end the attempts.
 func (j *Journal) Reconcile(ctx context.Context, before time.Time) error {
 	if j.underWay == nil || j.spool.Active.Load() || j.WhyAway() != nil {
 		return nil

@@ -19,8 +19,8 @@ import (
 	"relay/store/spool"
 )
 
-// spooled returns a separate spool that holds the given steps of a served store, and a drainer for it
-// that does not run.
+// spooled returns a new spool that holds the given steps, and a drainer from it to the store s. The drainer
+// does not run by itself: the test calls its rounds.
 func spooled(t *testing.T, s *fixture, steps []*step) (*spool.Spool, *drainer) {
 	t.Helper()
 	p := spoolWithoutDatabase(t, t.TempDir(), 8<<20)
@@ -31,8 +31,8 @@ func spooled(t *testing.T, s *fixture, steps []*step) (*spool.Spool, *drainer) {
 	return p, newDrainer(s.Journal, p)
 }
 
-// writeNext writes the next limit steps to the database, but does not note in the spool that they are stored,
-// like a process that was killed before it could.
+// writeNext writes the next steps to the database, as many as the parameter limit says, but does not note in
+// the spool that they are stored, like a process that was killed before it could.
 func writeNext(t *testing.T, d *drainer, limit int) {
 	t.Helper()
 	rows, err := d.p.Next(limit, drainBytes)
@@ -140,7 +140,8 @@ func TestSpoolStoredOnce(t *testing.T) {
 }
 
 // If a database refuses every step for a while, for example while its tables are being restored, it gets all of
-// them later. A step is quarantined only if the database refuses it in a batch of its own because of its data.
+// them later. A step is quarantined only if the database refuses it because of its data, even when it is alone
+// in a batch.
 func TestSpoolRefusedForAWhile(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)
@@ -269,9 +270,9 @@ func TestSpoolStoredBeforeAnAliasWasRemoved(t *testing.T) {
 	}
 }
 
-// The relay is killed, or the result of a commit is lost, in the middle of a spool with steps of two
-// runs. When the steps are written again, none is stored twice, the steps of an event keep their
-// order, and the queue has the order of arrival.
+// A spool has the steps of two runs of relayd. relayd is killed, or the result of a commit is lost, when a
+// part of the steps is in the database. When the steps are written again, none is stored twice, the steps of
+// an event keep their order, and the queue has the order of arrival.
 func TestSpoolWrittenAgain(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int{1, 7, 50} {
@@ -288,7 +289,7 @@ func TestSpoolWrittenAgain(t *testing.T) {
 			}
 			p, d := spooled(t, s, nil)
 			earlier := s.opt.SpoolID + "/0"
-			p.Claimant = func() (string, string) { return earlier, earlier } // the first half was written by an earlier run
+			p.Claimant = func() (string, string) { return earlier, earlier } // the first half was written by an earlier run of relayd
 			mustPut(t, p, steps)
 			p.Claimant = s.Claimant
 			mustPut(t, p, later)

@@ -16,17 +16,17 @@ var (
 // insertWhole inserts events with their attempts and payloads.
 var insertWhole = &db.Group{Function: events.InsertFunction, Inserts: []*db.Statement{insertEvents, insertAttempts, insertPayloads}}
 
-// sweptLive matches the attempt of a live request that another node ended because it declared the
-// claimant dead, unless there is a later attempt. The caller of such a request may have got its
-// response, so the claimant's result replaces the state. An attempt from the queue stays interrupted,
-// because it was queued again.
+// sweptLive matches the attempt of a live request that another node ended because it declared the claimant
+// dead, unless there is a later attempt. The caller of such a request may have got its response, so the
+// claimant's result replaces the state interrupted. An attempt from the queue stays interrupted, because it
+// was queued again.
 const sweptLive = `state = 4 AND error_code = '` + relay.StateInterrupted + `' AND from_queue = 0
 	AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = attempts.event_id AND e.attempts > attempts.n)`
 
-// finishAttempts ends attempts that the claimant is delivering. An upgraded attempt counts as
-// delivered from the 101 on, and is finished once more when the connection ends. The end of an attempt may be
-// stored so late that the caller got the error response-not-stored before. A second finish then stores an end
-// with that error.
+// finishAttempts ends attempts that the claimant is delivering. An upgraded attempt counts as delivered from
+// the 101 on, and is finished once more when the connection ends. If the end of an attempt is stored so late
+// that the caller has already got the error response-not-stored, a second finish replaces the stored end by
+// one with that error.
 var finishAttempts = db.NewStatement(
 	`uuid bigint bigint bigint bigint text text text bigint bytea bigint bigint text`,
 	`WITH v (vid, vn, vstate, vstarted, vended, vcode, vmessage, vconnection, videntical, vtiming, vresponse, vstatus, vrstate)

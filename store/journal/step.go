@@ -223,8 +223,9 @@ func finishState(st *step) (int, error) {
 	return events.StateCode(st.Attempt.State)
 }
 
-// upgradeBlocker returns the reason why an event cannot be replayed after a Finish; before is the reason before
-// it. An event whose first attempt was answered by 101 cannot be replayed.
+// upgradeBlocker returns the reason why an event cannot be replayed after the Finish of the attempt a. The
+// parameter before is the reason until then, "" = none. An event whose first attempt was answered by 101 cannot
+// be replayed.
 func upgradeBlocker(a *relay.Attempt, before string) string {
 	if before == "" && a.N == 1 && a.ResponseState == relay.ResponseUpgraded {
 		return relay.BlockedUpgraded

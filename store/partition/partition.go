@@ -32,7 +32,8 @@ var partitioned = []struct{ table, options string }{
 	{"body_chunks", ""},
 }
 
-// Tables lists the partitioned tables for SQL, each name between the texts before and behind.
+// Tables lists the partitioned tables for SQL. The text in the parameter before comes in front of each name,
+// and the text in behind after it.
 func Tables(before, behind string) string {
 	var list []string
 	for _, p := range partitioned {
@@ -126,8 +127,8 @@ func MakeDay(ctx context.Context, d *db.DB, day Day) error {
 	}
 	statements := []string{
 		fmt.Sprintf(`SET LOCAL statement_timeout = %d`, db.TableWait.Milliseconds()),
-		// After a network failure the server keeps the locks of this transaction for this long, and writes
-		// wait for them.
+		// After a network failure, Postgres keeps the locks of this transaction until this timeout, and
+		// writes wait for them.
 		fmt.Sprintf(`SET LOCAL idle_in_transaction_session_timeout = %d`, attachTime.Milliseconds()),
 		fmt.Sprintf(`SELECT pg_advisory_xact_lock(%d, hashtext(current_schema()))`, advisoryLock&0x7fffffff),
 	}

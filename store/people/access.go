@@ -95,9 +95,9 @@ const credentialUseInterval = time.Minute
 // with all rights of its account.
 var allOfAccount = fmt.Sprintf(`o.name, %d, 0, ''`, relay.AllScopes)
 
-// credentialOwner reads the actor of a credential, and notes the use of the credential. where is an SQL
-// condition that selects the row of the credential in a table. columns are the columns for name, scopes,
-// alias_id, alias, end and time of login.
+// credentialOwner reads the actor of a credential, and notes the use of the credential. The parameter where
+// is an SQL condition that selects the row of the credential in a table. columns are the columns for name,
+// scopes, alias_id, alias, end and time of login.
 func (s *Store) credentialOwner(ctx context.Context, kind relay.ActorKind, table, columns, where string, args ...any) (relay.Actor, error) {
 	who, used := relay.Actor{Kind: kind}, time.Time{}
 	err := s.db.ViewLogin(ctx, "read credential", func(q db.Query) error {
@@ -142,10 +142,10 @@ func credentials[T any](ctx context.Context, s *Store, who relay.Actor, user str
 	})
 }
 
-// removeCredential deletes a credential of the actor, or of any account if all is set, and announces the
-// deletion, so that the connections of the credential end. kind is the name of its table without the final s,
-// and where an SQL condition that selects its row by the id. detail is the column for the audit log; UpdateIf
-// explains may.
+// removeCredential deletes a credential of the actor, or of any account if the parameter all is true, and
+// announces the deletion, so that the connections of the credential end. kind is the name of its table
+// without the final s, and where an SQL condition that selects its row by the id. detail is the column for
+// the audit log; UpdateIf explains may.
 func (s *Store) removeCredential(ctx context.Context, who relay.Actor, may error, all bool, kind, detail, where, id string) error {
 	return s.db.UpdateIf(ctx, may, "remove "+kind, func(c *db.Tx) error {
 		var gone, about string

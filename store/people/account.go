@@ -20,9 +20,9 @@ func findAccount(q db.Query, name string) (relay.Account, error) {
 	return db.RowOf(q, accountFields, accountQuery+`name = ?`, db.StorableText(name))
 }
 
-// subjectOf returns the account that an operation applies to: the account named user, or the actor's own if
-// user is "". Only admins and the operator may act for another account. The operator has no account, so user
-// must not be "".
+// subjectOf returns the account that an operation applies to. The parameter user is its name; "" means the
+// actor's own account. Only admins and the operator may act for another account. The operator has no account,
+// so user must not be "".
 func subjectOf(q db.Query, who relay.Actor, user string) (relay.Account, error) {
 	if user == "" && who.Kind == relay.ActorSystem {
 		return relay.Account{}, Invalid("user", user, "say which account")

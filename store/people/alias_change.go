@@ -53,7 +53,7 @@ func (s *Store) setAlias(ctx context.Context, who relay.Actor, name string, edit
 		}
 		c.Announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID})
 		if what := record.ChangedSettings(&a.Settings, &set); what != "" {
-			_ = Audit(c, who, a.Owner, "alias.set", name, what) // the transaction keeps the error
+			_ = Audit(c, who, a.Owner, "alias.set", name, what) // if this fails, the transaction fails with the error; see db.Tx.Do
 		}
 		*changed, err = oneAlias(c.Query, `al.id = ?`, a.ID)
 		return err

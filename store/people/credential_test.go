@@ -38,7 +38,7 @@ func TestLoginLinkOfAFailingDatabase(t *testing.T) {
 	}
 }
 
-// A login is checked while all other readers of SQLite run long reads.
+// A login is checked even while all connections for other reads of SQLite are busy with long reads.
 func TestLoginsDoNotWaitForReaders(t *testing.T) {
 	t.Parallel()
 	s := openPeople(t)
@@ -73,8 +73,8 @@ func publicLine(t *testing.T) string {
 	return string(line[:len(line)-1])
 }
 
-// A name with invisible characters is refused on every path; a .pub file is accepted whatever its
-// comment contains, and invisible characters of the comment are escaped.
+// A token or key with invisible characters in its given name is refused. The line of a .pub file is accepted
+// whatever its comment contains, and invisible characters of the comment are escaped.
 func TestNamesThatCannotBeShown(t *testing.T) {
 	t.Parallel()
 	s := openPeople(t)

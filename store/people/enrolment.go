@@ -112,8 +112,9 @@ func (s *Store) ApproveEnrolment(ctx context.Context, who relay.Actor, link, cod
 	return &relay.Error{Code: relay.CodeValidationFailed, Detail: wrong, Fields: []relay.FieldError{{Location: "body.code", Message: wrong}}}
 }
 
-// EndEnrolment ends an enrolment, unless it has ended, and returns its result. how is the result to store; if
-// it is "", EndEnrolment changes nothing and returns the stored result, or "" while the key waits.
+// EndEnrolment ends an enrolment, unless it has ended, and returns its result. The parameter how is the
+// result to store; if it is "", EndEnrolment changes nothing and returns the stored result, or "" while the
+// key waits.
 func (s *Store) EndEnrolment(ctx context.Context, link, how string) (ended string, err error) {
 	const query = `SELECT ended FROM enrolments WHERE hash = ?`
 	if how == "" {

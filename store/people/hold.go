@@ -21,7 +21,8 @@ func LockAccount(c *db.Tx, id int64) error {
 	return c.Lock(`SELECT 1 FROM accounts WHERE id = ? AND removed_at = 0`, id)
 }
 
-// AliasForUpdate locks the alias that find returns, and returns the result of a second call of find.
+// AliasForUpdate locks the alias that the function find returns, and returns the result of a second call of
+// find.
 func AliasForUpdate(c *db.Tx, find func() (*relay.Alias, error)) (*relay.Alias, error) {
 	before, err := find()
 	if err != nil {

@@ -34,8 +34,8 @@ func (e callEnd) late() lateKey { return lateKey{&lateEnds, e.credential + " " +
 // ended counts as never made.
 func (s *Store) BeginIdempotent(ctx context.Context, who relay.Actor, key, target string) (status int, body []byte, err error) {
 	call := callEnd{credential: who.Credential, key: db.StorableText(key)}
-	// An earlier end of this key may wait to be written. It must not apply to the new call, so it is written
-	// before the call begins.
+	// The end of an earlier call with this key may wait to be written. It must not apply to the new call, so
+	// it is written before the new call begins.
 	if err := s.writeLate(ctx, []lateKey{call.late()}); temporary(err) {
 		return 0, nil, err
 	}
@@ -96,7 +96,7 @@ func (e callEnd) write(c *db.Tx) error {
 	switch {
 	case e.begun != 0:
 		// The commit of BeginIdempotent may still be in progress. This insert of a row with the same key
-		// waits for its end.
+		// waits until that commit has ended.
 		c.Do(`INSERT INTO idempotency (credential, key, target, node, created_at) VALUES (?, ?, '', ?, ?) ON CONFLICT DO NOTHING`,
 			e.credential, e.key, e.node, e.begun)
 		c.Do(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND status = 0 AND created_at = ?`, e.credential, e.key, e.begun)

@@ -96,8 +96,8 @@ func (l *lateWrites) putOnce(key string, interval time.Duration, write lateFunc)
 	l.putLocked(of, func(lateWrite) lateWrite { return write })
 }
 
-// keys lists the keys of the waiting writes in the order in which all nodes write them, and therefore
-// lock rows.
+// keys lists the keys of the waiting writes in the order in which all nodes write them, so that they lock
+// rows in one order.
 func (l *lateWrites) keys() []lateKey {
 	l.mu.Lock()
 	defer l.mu.Unlock()

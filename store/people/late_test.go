@@ -33,9 +33,9 @@ func openPeople(t *testing.T) *Store {
 	})
 }
 
-// If the end of a call with an Idempotency-Key could not be stored, the call does not count as running
-// forever: its response is stored once the database is available. A call whose begin got no answer counts
-// as never made.
+// If the end of a call with an Idempotency-Key could not be stored, its response is stored once the database
+// is available, so that the call does not count as in progress any more. A call counts as never made if the
+// database did not answer when it began.
 func TestLostEndOfACall(t *testing.T) {
 	t.Parallel()
 	ctx, who := context.Background(), relay.Actor{Credential: "tok_1"}
@@ -122,8 +122,9 @@ func TestLateWritesAreBounded(t *testing.T) {
 	}
 }
 
-// A node that was cut off gets another id. A call may begin under the former id, because the node rejoins
-// while an earlier end is written. This call must not count as never made, because it could then be made twice.
+// A node that was cut off gets another id. A call may begin under the former id, because the node rejoins while
+// the end of an earlier call is written. The call that begins must not count as never made, because it could
+// then be made twice.
 func TestCallBegunWhileTheNodeRejoins(t *testing.T) {
 	t.Parallel()
 	ctx, who := context.Background(), relay.Actor{Credential: "tok_1"}

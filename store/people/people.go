@@ -40,8 +40,8 @@ type Store struct {
 	late lateWrites
 }
 
-// over returns the time, in microseconds, before which a row counts as expired: the time at, or 0 while the
-// clock is doubted. With 0 no row counts as expired, because two mistakes could not be undone: giving a
+// over returns the time, in microseconds, before which a row counts as expired: the parameter at, or 0 while
+// the clock is doubted. With 0 no row counts as expired, because two mistakes could not be undone: giving a
 // reserved name to another account, and running a call twice.
 func (s *Store) over(at time.Time) int64 {
 	if s.opt.ClockDoubted != nil && s.opt.ClockDoubted() {

@@ -25,8 +25,8 @@ type refusedChange struct {
 	refused map[string]relay.RefusedForward
 }
 
-// changeRefused calls edit with the waiting change for a bind address. If too many changes wait, it
-// drops the change, because refusals are only shown on the dashboard.
+// changeRefused calls the function edit with the waiting change for a bind address. If too many changes wait,
+// it drops the change, because nothing but the dashboard uses refusals.
 func (s *Store) changeRefused(account int64, bind string, edit func(*refusedChange)) {
 	s.late.put(lateKey{&lateRefused, fmt.Sprintf("%020d %s", account, bind)}, func(before lateWrite) lateWrite {
 		change, waits := before.(*refusedChange)
@@ -39,8 +39,8 @@ func (s *Store) changeRefused(account int64, bind string, edit func(*refusedChan
 }
 
 // NoteRefusedForward stores that a remote forward was refused to an account, for the dashboard of every node.
-// It sets the time and the number of refusals itself, whatever x has. It does not block; the entry is written
-// within seconds.
+// It sets the time and the number of refusals itself, and ignores those in x. It does not block; the entry is
+// written within seconds.
 func (s *Store) NoteRefusedForward(account int64, x relay.RefusedForward) {
 	x.At = s.db.Now()
 	x.Bind, x.Message = db.StorableText(x.Bind), db.StorableText(x.Message)
@@ -59,8 +59,8 @@ func (s *Store) NoteAllowedForward(account int64, bind string) {
 	})
 }
 
-// RefusedForwards lists the forwards that were refused to an account at any node within the last hour,
-// and not allowed since: the newest first, at most five.
+// RefusedForwards lists the forwards that were refused to an account at any node within the last hour, unless
+// a forward to the same bind address was allowed afterwards: the newest first, at most five.
 func (s *Store) RefusedForwards(ctx context.Context, account int64) ([]relay.RefusedForward, error) {
 	fields := func(x *relay.RefusedForward) []any {
 		return []any{&x.Bind, &x.Code, &x.Message, (*db.AddrPort)(&x.Remote), &x.Times, (*db.Time)(&x.At)}

@@ -190,8 +190,8 @@ func nearestSender(typed string) string {
 	return "the list of providers names all"
 }
 
-// haveKey makes the key of a single node before its first secret is stored. If there are secrets encrypted
-// with another key, it makes none, because that key must be restored and not replaced.
+// haveKey makes a key before the first secret is stored, if this node serves the store alone. If there are
+// secrets encrypted with another key, it makes none, because that key must be restored and not replaced.
 func (s *Store) haveKey(ctx context.Context) error {
 	keys, err := s.opt.Keys.Keys()
 	if err != nil || len(keys) > 0 {
@@ -214,8 +214,8 @@ func (s *Store) haveKey(ctx context.Context) error {
 	return secretUnavailable(s.opt.Keys.Make())
 }
 
-// secretUnavailable returns the error if a secret can be neither encrypted nor decrypted; why is the reason.
-// If why is nil, it returns nil.
+// secretUnavailable returns the error for a secret that can be neither encrypted nor decrypted. The parameter
+// why is the reason; if it is nil, secretUnavailable returns nil.
 func secretUnavailable(why error) error {
 	if why == nil {
 		return nil

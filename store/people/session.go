@@ -90,8 +90,8 @@ func (s *Store) createLink(ctx context.Context, who relay.Actor, may error, user
 	return secret, err
 }
 
-// RemoveLink ends a login link or an invitation that was not used yet, by its secret. It returns the
-// kind of the link and its account. Only an admin may do this.
+// RemoveLink ends a login link or an invitation that was not used yet, by its secret. It returns the kind of
+// the link and the name of its account. Only an admin may do this.
 func (s *Store) RemoveLink(ctx context.Context, who relay.Actor, secret string) (kind, user string, err error) {
 	err = s.db.UpdateIf(ctx, AllowAdmin(who), "remove link", func(c *db.Tx) error {
 		var account int64

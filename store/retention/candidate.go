@@ -44,8 +44,8 @@ func removable(now time.Time) (string, []any) {
 	return `NOT ` + heldEvents, []any{db.Micros(now)}
 }
 
-// removalRange selects events to remove: those with ids between after and before, both exclusive, that
-// are removable at the time now.
+// removalRange selects events to remove: those whose ids are greater than the field after and less than the
+// field before, and that are removable at the time now.
 type removalRange struct {
 	after, before relay.ID
 	now           time.Time
@@ -128,7 +128,7 @@ func (r *Retention) accountCandidates(ctx context.Context, account int64, in rem
 	return list, err
 }
 
-// MayGo reports whether a holder has an event that need not be kept.
+// MayGo reports whether an alias or account has an event that need not be kept.
 func (r *Retention) MayGo(ctx context.Context, of usage.Holder) (bool, error) {
 	list, err := r.removalCandidates(ctx, of, removalRange{before: events.LastID, now: r.db.Now()})
 	return len(list) > 0, err

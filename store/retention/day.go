@@ -12,7 +12,7 @@ import (
 
 const (
 	dropAgain = time.Minute
-	dayLook   = 5 * time.Minute // limit of the read of a whole day, for which no caller waits
+	dayLook   = 5 * time.Minute // time limit for reading all rows of a day; longer than usual, because no caller waits
 )
 
 // dropDays drops the partitions of days whose events have all expired. A drop is much cheaper than deleting
@@ -113,7 +113,7 @@ func dayStays(q db.Query, day partition.Day, now time.Time, retention time.Durat
 	return stays, err
 }
 
-// dropTables drops the partitions of a day. When the tables are locked, it first checks again whether all
+// dropTables locks the tables and drops the partitions of a day. Before the drop, it checks again whether all
 // events of the day have expired; if not, it drops nothing and returns true.
 func dropTables(c *db.Tx, day partition.Day, now time.Time, retention time.Duration) (keep bool, err error) {
 	for _, statement := range []string{

@@ -52,9 +52,9 @@ func (r *Retention) fits(h usage.Holder, need int64, wait time.Duration) bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
-	// evict begins no transaction after until, so that the last one can end before ctx does.
+	// evict begins no transaction after the time until, so that its last transaction can end before ctx does.
 	until, turn := time.Now().Add(wait*3/4), r.usage.Turn(h)
-	again := time.NewTicker(wait / 20) // the eviction of another request may make enough space before it ends
+	again := time.NewTicker(wait / 20) // the eviction that another request runs may make enough space while it is still in progress
 	defer again.Stop()
 	for taken := false; !taken; {
 		select {
@@ -92,10 +92,10 @@ func (r *Retention) EvictOverLimit(ctx context.Context, accounts bool) error {
 	return r.vacuum(ctx)
 }
 
-// evict removes the oldest events of an alias or an account: if all is true, until the alias or account is
-// within its limit, otherwise until it has space for a number of bytes (need). It begins no transaction after
-// the time until. Several evictions of one holder may run at once: each transaction counts the removals of the
-// others.
+// evict removes the oldest events of an alias or an account: if the parameter all is true, until the alias or
+// account is within its limit, otherwise until it has space for a number of bytes (need). It begins no
+// transaction after the time until. Several evictions of one alias or account may run at once: each
+// transaction first counts what the others have removed.
 func (r *Retention) evict(ctx context.Context, h usage.Holder, need int64, all bool, until time.Time) {
 	ended := false
 	most := func(c *db.Tx) (surplus int64, err error) {

@@ -9,7 +9,8 @@ import (
 	"relay/store/usage"
 )
 
-// If a replay stores bytes after its event was chosen for removal, the removal subtracts them too.
+// If a replay stores bytes after its event was chosen for removal, the removal subtracts them from the stored
+// bytes of the alias too.
 func TestRemovalCountsWhatAReplayAdded(t *testing.T) {
 	t.Parallel()
 	for name, address := range map[string]string{"sqlite": "", "postgres": pgtest.URL(t)} {

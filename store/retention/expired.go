@@ -14,7 +14,7 @@ import (
 
 const (
 	auditLife   = 400 * 24 * time.Hour
-	auditRows   = 2000 // largest number of entries of one action of one account, even if they are younger than auditLife
+	auditRows   = 2000 // largest number of entries that are kept of one action of one account; older ones are deleted even before auditLife
 	expiredRows = 200
 )
 

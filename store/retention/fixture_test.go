@@ -19,8 +19,8 @@ import (
 	"relay/store/usage"
 )
 
-// fixture is package retention with the packages that it needs, in a database without a server: only the test
-// removes rows.
+// fixture is package retention with the packages that it needs, on a database that no relayd serves: only the
+// test removes rows.
 type fixture struct {
 	*Retention
 	people *people.Store

@@ -92,7 +92,7 @@ func (r *Retention) removalTx(ctx context.Context, what string, fn func(c *db.Tx
 }
 
 // bytesLeft returns, in each transaction of a removal, the number of bytes that the removal still has to free.
-// A nil function means that the removal frees all bytes.
+// A nil function means that the removal has no such limit: it removes all removable events.
 type bytesLeft func(*db.Tx) (int64, error)
 
 // removeOldest removes the oldest removable events of an alias or an account whose ids are below the id before.
@@ -133,9 +133,9 @@ func fitting(list []removalCandidate, budget int, bytes int64) (n int, heavy boo
 	return n, rows > budget
 }
 
-// remove deletes the events of a list that are still removable, in short transactions. more is false if enough
-// bytes are freed. If a crash or the end of ctx interrupts remove, bodies without an event may remain, which
-// SweepOrphans deletes.
+// remove deletes the events of a list that are still removable, in short transactions, and returns their
+// number and bytes. more is true if the list ended before enough bytes were freed. If a crash or the end of
+// ctx interrupts remove, bodies without an event may remain, which SweepOrphans deletes.
 func (r *Retention) remove(ctx context.Context, of usage.Holder, list []removalCandidate, now time.Time, left bytesLeft) (events int, freed int64, more bool, err error) {
 	for len(list) > 0 {
 		var gone []removalCandidate
@@ -181,8 +181,8 @@ func (r *Retention) remove(ctx context.Context, of usage.Holder, list []removalC
 }
 
 // removeEvents deletes the rows of the events that are still removable and, unless heavy is set, their
-// payloads. It returns the deleted events with their current sizes, because a replay may have added bytes
-// since they were listed.
+// payloads, which are then too many for one transaction and left to the caller. It returns the deleted events
+// with their current sizes, because a replay may have added bytes since they were listed.
 func removeEvents(c *db.Tx, of usage.Holder, list []removalCandidate, now time.Time, heavy bool) (gone []removalCandidate, err error) {
 	ids := make([]relay.ID, len(list))
 	for i := range list {

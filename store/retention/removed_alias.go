@@ -13,8 +13,8 @@ import (
 // store an event.
 const clearAgain = time.Hour
 
-// DeleteRemovedAliases deletes the events and rows that removed aliases left, and forgets aliases with
-// nothing left.
+// DeleteRemovedAliases deletes the events of removed aliases. It also deletes the row of an alias in
+// removed_aliases once no request can store an event of the alias any more.
 func (r *Retention) DeleteRemovedAliases(ctx context.Context) error {
 	var aliases []struct {
 		ID int64 `db:"alias_id"`

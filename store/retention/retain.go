@@ -24,7 +24,8 @@ type retentionRun struct {
 	next time.Time
 }
 
-// due reports whether an alias with the retention span has to be checked now, and schedules its next check.
+// due reports whether an alias has to be checked now, and schedules its next check; span is the retention of
+// the alias.
 func (p schedule) due(now time.Time, alias int64, span time.Duration) bool {
 	last, known := p[alias]
 	if known && last.span == span && now.Before(last.next) {
@@ -40,7 +41,8 @@ func (p schedule) forget(now time.Time) {
 }
 
 // Retain removes the events that are older at the time now than the retention of their alias, and returns
-// their number. It checks every alias if all is true, and otherwise only those whose check is due.
+// their number. It checks every alias if the parameter all is true, and otherwise only those whose check is
+// due.
 func (r *Retention) Retain(ctx context.Context, now time.Time, all bool) (int, error) {
 	r.retaining.Lock()
 	defer r.retaining.Unlock()

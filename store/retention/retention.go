@@ -47,7 +47,8 @@ func New(d *db.DB, p *spool.Spool, u *usage.Usage, o Options) *Retention {
 	return &Retention{db: d, spool: p, usage: u, log: o.Log, opt: o, wake: make(chan struct{}, 1), schedule: schedule{}, pace: pace{turn: make(chan struct{}, 1)}}
 }
 
-// Counts holds the numbers of deleted events since the start, by the reason of their removal.
+// Counts holds what was deleted since the start of the process. Expired and Evicted count events, by the
+// reason of their removal.
 type Counts struct {
 	Expired atomic.Int64
 	Evicted atomic.Int64 // events removed because their alias or its owner exceeded its storage limit

@@ -117,8 +117,8 @@ var (
 	ErrDamaged = errors.New("the key is here, but it does not open this row: it was changed or copied")
 )
 
-// read reads the file again. If the file is missing, the keys that were read before stay in memory, because
-// existing values need them, and the error is ErrGone; it is nil if no key was read before.
+// read reads the file again. If the file is missing, the keys that were read earlier stay in memory, because
+// existing values need them, and the error is ErrGone. If no key was read earlier either, the error is nil.
 func (r *Ring) read() error {
 	if r.file == "" {
 		return nil

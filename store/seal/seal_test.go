@@ -151,8 +151,9 @@ func TestRingReadsItsFileAgain(t *testing.T) {
 	if got, err := here.Open(old, oldKey, place); err != nil || got != "one" {
 		t.Errorf("the old one: %q, %v", got, err)
 	}
-	// A rotation keeps the keys that another process has made since. If the file is missing for a moment, the
-	// keys stay usable.
+	// Two rings rotate one after the other. The second rotation keeps the key of the first one, although its
+	// ring has not read that key yet. If the file is missing for a moment, the keys that were read stay
+	// usable.
 	for _, ring := range []*Ring{there, here} {
 		if err := ring.Rotate(); err != nil {
 			t.Fatal(err)
@@ -210,8 +211,8 @@ func TestRingWithoutItsFile(t *testing.T) {
 	}
 }
 
-// If several processes rotate at once, no key is lost, because each process may have encrypted a secret
-// meanwhile.
+// If several processes rotate at once, the file has the new key of each afterwards, because each process may
+// encrypt a secret with its key at once.
 func TestRotationsWaitForEachOther(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "secret.key")
 	if err := NewRing(nil, path).Make(); err != nil {

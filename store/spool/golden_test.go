@@ -16,7 +16,7 @@ import (
 	"relay"
 )
 
-// goldenSteps returns steps of each format, with the name of their line in the golden file.
+// goldenSteps returns steps of each format, and for each step the name of its line in the golden file.
 func goldenSteps() (names []string, steps []*Step) {
 	at := time.Date(2026, 11, 28, 12, 0, 0, 123456000, time.UTC)
 	id := relay.ID{1, 0x93, 0, 0, 0, 0, 0x70, 1, 0x80, 2, 3, 4, 5, 6, 7, 8}

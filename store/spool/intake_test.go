@@ -7,7 +7,8 @@ import (
 	"relay"
 )
 
-// freshSteps returns steps of new events with a body of the given size.
+// freshSteps returns the steps of n new events, whose bodies have the given size. The ids of the events are
+// numbered; from is the first number.
 func freshSteps(from, n, size int) (steps []*Step) {
 	for i := range n {
 		id := relay.ID{1, byte((from + i) >> 8), byte(from + i)}
@@ -24,7 +25,7 @@ func endOf(st *Step, size int) *Step {
 	}}
 }
 
-// A spool that refuses ordinary requests is not ready, even before it has refused one.
+// A spool without space for an event of usual size is not ready, even before it has refused an event.
 func TestSpoolIsNotReadyOnceRequestsAreTurnedAway(t *testing.T) {
 	t.Parallel()
 	p := spoolWithoutDatabase(t, t.TempDir(), 1<<20)

@@ -13,8 +13,9 @@ import (
 	"relay/store/powertest"
 )
 
-// The power is lost at each point in the life of a spool, after one of its syncs has failed. Every
-// accepted step that is not in the database survives, with its bytes and in order.
+// For each number of actions on a spool and each sync of its file, a run lets that sync fail, and the power
+// is lost after these actions. Every accepted step that is not in the database survives, with its bytes and
+// in order.
 func TestStepsOutlivePowerLoss(t *testing.T) {
 	t.Parallel()
 	const batches, each, limit = 6, 3, 1 << 20

@@ -63,9 +63,9 @@ type State struct {
 	Refused      atomic.Int64
 }
 
-// Spool keeps the steps of the journal in a SQLite file of the data dir while Postgres does not accept
-// them. While the spool is not empty, every further step is appended to it, to keep the order, until
-// all steps are in the database. A spool without a limit is never used. Methods are safe for concurrent use.
+// Spool keeps the steps of the journal in a SQLite file of the data dir while Postgres does not accept them.
+// While the spool is not empty, every further step is appended to it, to keep the order, until all steps are
+// in the database. A spool whose limit is 0 is never used. Methods are safe for concurrent use.
 type Spool struct {
 	Options
 	State
@@ -80,8 +80,8 @@ type Spool struct {
 	last     int64 // number of the newest step
 	stored   int64 // number of the newest step that is in the database
 	rejected map[relay.ID]bool
-	since    time.Time // time of the first step after the spool was empty
-	steps    int64     // number of steps that were put into the spool at that time and later
+	since    time.Time // when the first step was put into the empty spool
+	steps    int64     // number of steps that were put into the spool since then, including the first
 	often    rate.Sometimes
 
 	probeMu    sync.Mutex
@@ -107,7 +107,7 @@ var errFull = &relay.Error{
 	Detail: "the relay's database is unavailable and its spool is full; try again in a moment",
 }
 
-// ErrCatchingUp is the error of operations that must come after the steps in the spool.
+// ErrCatchingUp is the error of operations that have to wait until the steps in the spool are stored.
 var ErrCatchingUp = &relay.Error{
 	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second,
 	Detail: "the relay's database is unavailable or its spool is being stored; try again in a moment",
@@ -143,8 +143,9 @@ func (p *Spool) Admits(need int64) *relay.Error {
 	return nil
 }
 
-// AdmitsTypical returns nil while an event of usual size would be accepted. Readiness uses it, because requests
-// that do not fit are refused before any of their steps reaches the spool.
+// AdmitsTypical returns nil while an event of usual size would be accepted. Readiness uses it in addition to
+// IntakeClosed: Admits refuses requests that do not fit before any of their steps reaches the spool, and only a
+// refused step sets IntakeClosed.
 func (p *Spool) AdmitsTypical() *relay.Error { return p.Admits(min(typicalRequest, p.intakeLimit()/8)) }
 
 // NearlyFull reports whether the space for new events is so small that concurrent requests could fill it.
@@ -256,11 +257,11 @@ func (p *Spool) markActive(why error) {
 	}
 }
 
-// Put makes steps durable in the spool because the database did not accept them; why is the reason,
-// nil if the spool is already active. It returns the steps that did not fit, the number of bytes of the stored
-// steps, and the reason of the refusals. New events and further steps of refused events are refused before the
-// ends of other events. After a refusal no new event is accepted until an eighth of the space for new events is
-// free.
+// Put makes steps durable in the spool because the database did not accept them. The parameter why is the
+// reason, nil if the spool is already active. It returns the steps that did not fit, the number of bytes of
+// the stored steps, and the reason of the refusals. If the space for new events is used up, it refuses new
+// events and further steps of refused events; the ends of other events may still fill the reserved space.
+// After a refusal no new event is accepted until an eighth of the space for new events is free.
 func (p *Spool) Put(steps []*Step, why error) (refused []*Step, bytes int64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

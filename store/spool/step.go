@@ -87,7 +87,7 @@ func (c *coder) since(format byte, used bool) bool {
 	return c.format >= format
 }
 
-// parseStep decodes the output of appendStep. Further bytes are an error.
+// parseStep decodes the output of appendStep. Bytes after the step are an error.
 func parseStep(b []byte) (*Step, error) {
 	if len(b) == 0 || b[0] < stepFormat || b[0] > newestFormat {
 		return nil, errStepDamaged

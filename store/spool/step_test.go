@@ -23,8 +23,8 @@ func TestStepRoundTrip(t *testing.T) {
 		cmpopts.EquateComparable(netip.AddrPort{}),
 		cmpopts.IgnoreFields(Step{}, "Size"),
 		cmpopts.IgnoreFields(relay.Attempt{}, "Node", "Cause", "Via"), // not in a step: Node comes from the claim, Cause from the response, and Via from BeginReplay
-		// Marks are set on events that are in the database, and the other fields are computed when an
-		// event is read.
+		// A mark is set only on an event that is in the database. HostRefusedBy, Cause and Ended are computed
+		// when an event is read.
 		cmpopts.IgnoreFields(relay.Event{}, "Mark", "HostRefusedBy", "Cause", "Ended"),
 		cmpopts.IgnoreFields(relay.Message{}, "HeadOmitted"), // HeadOmitted says whether a read has left out the head
 	}

@@ -112,8 +112,8 @@ type table struct {
 }
 
 // openTable opens the file in dir, and makes it if it does not exist. limit bounds the file with its
-// write-ahead log, except that the log may grow by one batch. Steps with numbers up to stored are in
-// the database, and do not count even if the file still has them. vfs is the name of the SQLite file
+// write-ahead log, except that the log may grow by one batch. Steps with numbers up to the parameter stored
+// are in the database, and do not count even if the file still has them. vfs is the name of the SQLite file
 // system, "" for the usual one.
 func openTable(dir string, limit, stored int64, vfs string) (t *table, c counts, err error) {
 	ctx := context.Background()
@@ -211,7 +211,7 @@ func (t *table) counts(after int64) (c counts, err error) {
 }
 
 func (t *table) close() (err error) {
-	for _, db := range []*sqlx.DB{t.read, t.write} { // the last connection moves the log into the file
+	for _, db := range []*sqlx.DB{t.read, t.write} { // write comes last, because SQLite moves the log into the file when the last connection is closed
 		if db != nil {
 			err = errors.Join(err, db.Close())
 		}

@@ -81,7 +81,7 @@ func testViewers(t *testing.T, fresh func(testing.TB) store.Options) {
 }
 
 // everything calls each method of the store that concerns an alias or event, with who as the actor. All calls
-// are about alice's alias hooks or the event id. It returns the errors by method.
+// are about alice's alias hooks or about the event with the given id. It returns the errors by method.
 func (b *fixture) everything(ctx context.Context, who relay.Actor, id relay.ID, share string) map[string]error {
 	errs := map[string]error{
 		"DeleteEvent":   b.DeleteEvent(ctx, who, id),

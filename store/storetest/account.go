@@ -285,7 +285,7 @@ func (b *fixture) removeAlias() {
 	})
 }
 
-// eventually polls until ok returns true.
+// eventually polls until the function ok returns true.
 func (b *fixture) eventually(what string, ok func() bool) {
 	b.Helper()
 	deadline := time.Now().Add(time.Minute)

@@ -291,7 +291,7 @@ func actsOfTwoNodes(t *testing.T, fresh func(testing.TB) store.Options) {
 	b.second(slog.New(slog.NewJSONHandler(second, nil)))
 	_, err := b.CreateAccount(t.Context(), system, "ofnode", false)
 	b.must(err)
-	_, err = b.command().CreateAccount(t.Context(), system, "ofcommand", false) // is announced after the act of the node
+	_, err = b.command().CreateAccount(t.Context(), system, "ofcommand", false) // is announced after the act of the node: a log that has this act would have that one too
 	b.must(err)
 	for name, log := range map[string]*actLog{"first": first, "second": second} {
 		b.eventually("the act of the command in the log of the "+name+" node", func() bool { return strings.Contains(log.text(), "ofcommand") })

@@ -60,8 +60,8 @@ func testChanges(t *testing.T, fresh func(testing.TB) store.Options) {
 	t.Error("a change of an alias of this process was not published")
 }
 
-// heardAfter calls do, and waits until a change is published for which fits returns true. Earlier changes do
-// not count.
+// heardAfter calls the function do, and waits for a change for which the function fits returns true. Changes
+// from before the call do not count.
 func (b *fixture) heardAfter(do func(), what string, fits func(relay.Change) bool) {
 	b.Helper()
 	b.mu.Lock()

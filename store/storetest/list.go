@@ -15,7 +15,7 @@ import (
 func testList(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh)
 	b.must(b.AddMember(t.Context(), b.bob, "other", "alice"))
-	var ids []relay.ID // ids of the events of alice's two aliases, oldest first
+	var ids []relay.ID // ids of the events of the two aliases that alice may see, oldest first
 	for i := range 30 {
 		alias, status := b.hooks, []int{200, 404, 500}[i%3]
 		if i%5 == 0 {
@@ -62,7 +62,7 @@ func (b *fixture) same(what string, got, want []relay.ID) {
 	}
 }
 
-// newest returns the ids for which fits returns true, newest first.
+// newest returns the ids for whose indexes the function fits returns true, newest first.
 func newest(ids []relay.ID, fits func(i int) bool) (out []relay.ID) {
 	for i := len(ids) - 1; i >= 0; i-- {
 		if fits(i) {
@@ -229,7 +229,8 @@ func (b *fixture) redirectedHosts(name string, later bool) {
 	}
 }
 
-// checkRefusedBy checks HostRefusedBy of the newest event, in its summary, in a list and in the whole event.
+// checkRefusedBy checks HostRefusedBy of an event in its summary, in a list and in the whole event. The event
+// must be the newest one.
 func (b *fixture) checkRefusedBy(id relay.ID, want string) {
 	b.Helper()
 	rows, err := b.Summaries(b.Context(), []relay.ID{id})

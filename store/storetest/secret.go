@@ -424,8 +424,8 @@ func secretsWithoutKey(t *testing.T, fresh func(testing.TB) store.Options) {
 	b.must(err)
 }
 
-// verdicts checks that a verdict is stored with its event, can be used to filter lists, and is replaced by
-// a later one. A new secret verifies the events of its sender again.
+// verdicts checks that a verdict is stored with its event, can be used to filter lists, and is replaced by a
+// later one. When a secret is added, the stored events of its sender are verified with it.
 func (b *fixture) verdicts() {
 	const value = "the secret"
 	mac := hmac.New(sha256.New, []byte(value))

@@ -88,11 +88,11 @@ func (b *fixture) snapshotCases() map[string]snapshotCase {
 	}
 }
 
-// snapshotsOf compares the snapshots of events with the stored events, and notes in seen the fields that had
-// values. If later is set, the events end in a later batch, otherwise in their first one.
+// snapshotsOf compares the snapshots of events with the stored events, and adds the fields that had values to
+// the map seen. If later is set, the events end in a later batch, otherwise in their first one.
 func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
 	for name, c := range b.snapshotCases() {
-		if later && c.end != nil { // the attempt is stored in a later batch
+		if later && c.end != nil { // the end of the attempt is stored in a later batch
 			b.forget()
 			b.ok(b.Accept(c.event))
 			b.heard(name, func(change relay.Change) bool { return change.Event == c.event.ID })

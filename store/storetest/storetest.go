@@ -137,7 +137,7 @@ func (b *fixture) hear(changes []relay.Change) {
 	}
 }
 
-// heard waits for a change for which fits returns true.
+// heard waits for a change for which the function fits returns true.
 func (b *fixture) heard(what string, fits func(relay.Change) bool) {
 	b.Helper()
 	late := time.NewTimer(30 * time.Second)
@@ -238,7 +238,8 @@ func ended(n int, state string, status int, body string) *relay.Attempt {
 	return a
 }
 
-// capture stores an event whose attempt has ended with status, or, if status is 0, an event that is queued.
+// capture stores an event whose attempt has ended with the given status; for status 0, it stores an event
+// that is queued.
 func (b *fixture) capture(a *relay.Alias, path, body string, status int) relay.ID {
 	b.Helper()
 	state := relay.StateDelivering

@@ -85,8 +85,8 @@ func (u *Usage) TellFreed(c *db.Tx) {
 	}
 }
 
-// hear counts the bytes in a revision of another process, unless it was counted before. Revisions
-// arrive in the order of their numbers.
+// hear counts the bytes in a revision of another process, unless it has counted this revision already.
+// Revisions arrive in the order of their numbers.
 func (u *Usage) hear(revision int64, text string) {
 	u.mu.Lock()
 	news := revision > u.heard

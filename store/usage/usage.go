@@ -79,7 +79,7 @@ func (b *bytesStored) bound(limit int64) int64 {
 	return max(limit, b.above)
 }
 
-// Holder names the owner of stored bytes: an alias, or an account with all its aliases.
+// Holder names what stored bytes are counted for: an alias, or an account with all its aliases.
 type Holder struct {
 	Account bool
 	ID      int64
@@ -100,11 +100,11 @@ func (u *Usage) counts() bool {
 	return u.serving.Load() && (u.opt.AliasLimit > 0 || u.opt.AccountLimits)
 }
 
-// Add changes the stored bytes of an alias after a commit of this node.
+// Add adds bytes, which may be negative, to the count of an alias after a commit of this node.
 func (u *Usage) Add(alias, bytes int64) { u.change(alias, bytes, bytes) }
 
-// change adds bytes to the count of an alias. It adds untold to the bytes that have to be reported to the
-// other nodes.
+// change adds bytes to the count of an alias. It adds the number untold to the bytes that have to be reported
+// to the other nodes.
 func (u *Usage) change(alias, bytes, untold int64) {
 	if !u.counts() || bytes == 0 && untold == 0 {
 		return
@@ -163,9 +163,9 @@ func (u *Usage) Admits(h Holder, need int64) (fits, evictable bool) {
 	return false, need <= limit && time.Since(stored.full) >= unevictableFor
 }
 
-// Surplus returns the number of bytes that an eviction still has to free: if all is true, until the holder is
-// within its limit, otherwise until it has space for a number of bytes (need). The result includes a margin, so
-// that not every request has to wait for an eviction.
+// Surplus returns the number of bytes that an eviction still has to free: if the parameter all is true, until
+// the holder is within its limit, otherwise until it has space for a number of bytes (need). The result
+// includes a margin, so that not every request has to wait for an eviction.
 func (u *Usage) Surplus(h Holder, need int64, all bool) int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
