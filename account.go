@@ -40,12 +40,12 @@ type Actor struct {
 	AccountName string
 	Admin       bool
 	Kind        ActorKind
-	Name        string // shown to users: account name, token name or id
+	Name        string // shown to users: the name of the account or of the token, or the id of the share
 	Scopes      Scope
 	Alias       int64 // 0 = all aliases of the account
 	AliasName   string
 	Credential  string    // id of the token, session, key or share that authenticated the actor
-	ExpiresAt   time.Time // end of the credential; zero = never
+	ExpiresAt   time.Time // time at which the credential expires; zero = never
 	LoggedInAt  time.Time // start of the dashboard session; zero for every other credential
 	Via         string    // program that acts for the actor, such as "mcp claude-code 2.1"; the program gives this name itself. "" = none
 	Shared      ID        // the only event that an ActorShare may see
@@ -54,8 +54,8 @@ type Actor struct {
 // System returns the actor of operator commands.
 func System() Actor { return Actor{Kind: ActorSystem, Name: "system", Admin: true, Scopes: AllScopes} }
 
-// BufferAccount returns the account whose limit covers the buffered bytes of the actor. For actors without a
-// login, such as the holders of shares, it is 0.
+// BufferAccount returns the account against whose limit the bytes count that the relay buffers for the actor. It
+// is 0 for the holder of a share, who has no account.
 func (a Actor) BufferAccount() int64 {
 	if a.Kind == ActorShare {
 		return 0

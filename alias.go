@@ -109,7 +109,7 @@ type AccountUsage struct {
 // QueueStats counts the queue of an alias.
 type QueueStats struct {
 	Queued         int   // queued attempts
-	QueuedEvents   int   // inbound events that were neither delivered nor released; replay-queued releases them
+	QueuedEvents   int   // events of callers that were neither delivered nor released; replay-queued releases them
 	QueuedBytes    int64 // request bytes of queued attempts
 	OldestQueuedAt time.Time
 }

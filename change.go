@@ -9,11 +9,11 @@ type ChangeKind string
 const (
 	ChangeEvent   ChangeKind = "event"   // an event was captured or its summary changed
 	ChangeAttempt ChangeKind = "attempt" // attempt N of Event was added or changed; it implies ChangeEvent
-	ChangeQueue   ChangeKind = "queue"   // the queue counts of Alias changed (released, canceled, deleted, claimed)
-	ChangeAlias   ChangeKind = "alias"   // Alias was made or removed, or its settings, owner or members changed; read the alias again. Alias 0 = any
+	ChangeQueue   ChangeKind = "queue"   // the queue of Alias changed: attempts were released, canceled, deleted or claimed
+	ChangeAlias   ChangeKind = "alias"   // Alias was made or removed, or its settings, owner or members changed; read the alias again. Alias 0 = any alias may have changed
 	ChangeMissed  ChangeKind = "missed"  // changes of events, attempts and queues were missed: read again what is shown
-	ChangeTunnel  ChangeKind = "tunnel"  // another node has attached or lost the tunnel of Alias, or its state changed; Alias 0 = of many aliases
-	ChangeAccount ChangeKind = "account" // a key, token or session of Account, or the account itself, was revoked; check open connections again. Account 0 = any
+	ChangeTunnel  ChangeKind = "tunnel"  // at another node, the tunnel of Alias was attached or lost, or changed its state; Alias 0 = tunnels of many aliases
+	ChangeAccount ChangeKind = "account" // a key, token or session of Account, or the account itself, was revoked; check open connections again. Account 0 = any account may have changed
 
 	ChangeEnrolment ChangeKind = "enrolment" // an enrolment of the key with the fingerprint Credential has ended
 )
@@ -27,7 +27,7 @@ type Change struct {
 	Event      ID
 	N          int
 	Account    int64
-	Credential string // id of the revoked credential of a ChangeAccount; "" = any of the account. In a ChangeEnrolment, the fingerprint of the key
+	Credential string // in a ChangeAccount, the id of the revoked credential; "" = any credential of Account may be revoked. In a ChangeEnrolment, the fingerprint of the key
 
 	// Snapshot returns the event and attempt N after the change, without bodies. A nil result means that the
 	// event or attempt is not in memory and must be read from the store. Snapshot itself may be nil. A
@@ -46,8 +46,8 @@ type FeedItem struct {
 
 // Subscription is one viewer of the live feed.
 type Subscription interface {
-	// Start returns the id that a viewer can resume with before it has received the first item; "" if
-	// the viewer itself has given an id.
+	// Start returns the id with which a viewer can resume if it loses its connection before the first item;
+	// "" if the viewer gave an id when it subscribed.
 	Start() string
 	// Next waits for at least one item and returns all pending items, at most 20
 	// times a second. A viewer that is too slow gets one resync item instead of the

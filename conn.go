@@ -16,7 +16,7 @@ import (
 //
 // If Write returns (0, err), no byte was sent. A nil error does not prove that the peer has the
 // bytes. At the deadline, or at Close, a write ends with the number of bytes that were passed to the
-// connection; these bytes may still be sent. The caller may reuse p when Write returns.
+// connection; these bytes may still be sent. When Write returns, its argument may be reused.
 type Conn interface {
 	net.Conn
 	// Ready returns a channel that can be received from once Read does not block, because bytes or
@@ -33,7 +33,7 @@ type Conn interface {
 // ConnEnd describes the end of a Conn.
 type ConnEnd struct {
 	How     ConnHow
-	Refusal *Error // the reason why no local server was reached (local-refused, …); set if the end is ConnRefused
+	Refusal *Error // the reason why no local server was reached (local-refused, …); set if How is ConnRefused
 }
 
 // ConnHow names a way in which a Conn ended.

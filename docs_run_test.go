@@ -195,7 +195,8 @@ func (f *docs) script(block string, used []atomic.Bool) (script string) {
 	return script
 }
 
-// apart gives a documented relayd its own data folder and addresses, and a tunnel its own alias.
+// apart returns a command line with changes so that it cannot disturb the relay of the test or another page: a
+// tunnel gets an alias of its own, and a further relayd gets its own data folder and ports.
 func (f *docs) apart(line string) string {
 	if strings.HasPrefix(line, "ssh") || strings.HasPrefix(line, "relay up") {
 		return strings.Replace(line, "stripe-dev", fmt.Sprintf("apart-%d", f.apartCount.Add(1)), 1)

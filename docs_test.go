@@ -245,7 +245,7 @@ func TestComposeMatchesHAProxy(t *testing.T) {
 		if s.Environment["RELAY_NODE_NAME"] != name || s.Environment["RELAY_TRUSTED_PROXIES"] != address+"/32" || s.Environment["RELAY_DATABASE_URL_FILE"] == "" {
 			t.Errorf("the environment of %s is %v", name, s.Environment)
 		}
-		// If Docker forwards connections through a process of its own, all callers have the address of the
+		// If Docker forwards connections through a process of its own, all SSH clients have the address of the
 		// gateway, so a penalty for that address would lock all of them out.
 		if own, err := netip.ParsePrefix(s.Environment["RELAY_SSH_PENALTY_EXEMPT"]); err != nil || !own.Contains(netip.MustParseAddr(address)) {
 			t.Errorf("%s gives penalties to the network of %s: %v", name, address, err)

@@ -12,9 +12,9 @@ import (
 type Error struct {
 	Code       string
 	Detail     string
-	Reason     string        // replay blocker of an event-not-replayable
+	Reason     string        // why the event cannot be replayed (a replay blocker); set with CodeEventNotReplayable
 	RetryAfter time.Duration // sent as Retry-After in seconds, rounded up; 0 = not sent
-	Fields     []FieldError  // wrong fields of a validation-failed
+	Fields     []FieldError  // the wrong fields; set with CodeValidationFailed
 	Unknown    bool          // the change may have been made or not; see MayBeDone
 	Cause      error
 }
@@ -114,7 +114,7 @@ const (
 	CodeMethodNotAllowed          = "method-not-allowed"
 	CodeConflict                  = "conflict"
 	CodeEventNotReplayable        = "event-not-replayable"
-	CodeAliasOffline              = "alias-offline" // a new event cannot be sent, because it is never queued
+	CodeAliasOffline              = "alias-offline" // an event that a user sends is refused while the alias is offline, because it would have to be queued
 	CodeNoSigningSecret           = "no-signing-secret"
 	CodeCannotSign                = "cannot-sign"
 	CodeSecretUnavailable         = "secret-unavailable"

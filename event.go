@@ -130,11 +130,11 @@ func (e *Event) LastEnded() *Attempt {
 
 // AttemptPage selects attempts of an event, the newest first.
 type AttemptPage struct {
-	Before   int  // selects attempts with lower numbers; 0 = all
+	Before   int  // selects the attempts with a number below this one; 0 = all
 	Limit    int  // 1 to MaxAttempts
 	Answered bool // selects only attempts that got a response
 	Ended    bool // selects only attempts that have ended
-	MaxBody  int  // bytes of each body; fewer if all bodies together are too large
+	MaxBody  int  // largest number of bytes that are read of each body; fewer are read if all bodies together are too large
 }
 
 // MaxAttempts is the maximum number of attempts on a page.
@@ -255,12 +255,12 @@ type Attempt struct {
 	Via        string    // Via of the actor
 	Error      *Fault
 	Released   bool
-	Position   int // position in the queue from 1, set by readers; 0 = not queued
+	Position   int // position in the queue, from 1; it is not stored but computed when the attempt is read; 0 = not queued
 	Connection string
-	Node       string // name of the node that had the caller and ran the attempt; "" = none, or unknown
+	Node       string // name of the node that ran the attempt and, for an original, received the request; "" = none, or unknown
 	SentHead   []byte // the head as sent, only if it differs from the head of the request
 	CallerGone bool   // the caller had left, or was cut off, before it got the whole response
-	Identical  *bool  // nil if nothing was sent yet, or if the original request is incomplete
+	Identical  *bool  // whether exactly the bytes of the request were sent; nil = nothing was sent yet, or the request is incomplete
 	Timing     Timing
 	HasTiming  bool
 
@@ -269,7 +269,7 @@ type Attempt struct {
 	Interim       [][]byte // heads of 1xx responses in order, except 101
 	ResponseState string
 	Response      Message
-	Cause         string // error text of an error response, as record.Cause reads it; set if the body of the response is not read
+	Cause         string // error text of an error response, as record.Cause reads it; set where the attempt is read from the store without its body
 	Handshake     string // name of the challenge that the relay answered itself; set only in the state StateAnswered
 }
 
@@ -288,8 +288,8 @@ type Filter struct {
 	Pinned    *bool
 	Label     string // same form as Type
 	Origin    string // OriginCaller or OriginSend
-	// Signature is a verdict. The verdict unchecked also selects events without a verdict whose sender
-	// signs.
+	// Signature is a verdict. The verdict unchecked also selects events that have no verdict although their
+	// provider signs its requests.
 	Signature string
 	JSON      []FieldFilter
 	Since     time.Time    // first arrival, inclusive
@@ -334,8 +334,8 @@ type Page struct {
 	SearchedBackTo time.Time // first arrival of the oldest examined event
 }
 
-// NextClaim asks for the oldest attempt in the queue of an alias. If Auto is false, only replays and inbound
-// events that were released are taken.
+// NextClaim asks for the oldest attempt in the queue of an alias. If Auto is false, only replays
+// and released events of callers are taken.
 type NextClaim struct {
 	Alias  int64
 	Auto   bool

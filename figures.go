@@ -28,8 +28,8 @@ type Bucket struct {
 	From   time.Time
 	Events int
 	Errors int // events for which IsError is true
-	// Classes counts events by the first digit of the last response's status; 0 = no
-	// response.
+	// Classes[n] is the number of events whose last response has a status with the first digit n; Classes[0] is
+	// that of events without a response.
 	Classes [10]int
 	States  map[string]int // number of events by their state; nil without events
 	Latency

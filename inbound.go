@@ -18,8 +18,7 @@ type Caller interface {
 	// slowly, the error is an *Error request-timeout, and Read may be called again.
 	// Any other error means that the connection is lost.
 	Read(p []byte) (int, error)
-	// Unread puts back the last bytes that the last Read returned, because they follow
-	// the end of this request.
+	// Unread puts p back: bytes at the end of the last Read that come after the end of this request.
 	Unread(p []byte)
 	// Write sends bytes of the response unchanged. It fails when the caller does not
 	// read for the stall timeout. Nothing may be written after an error.
@@ -79,8 +78,8 @@ type Outcome struct {
 	// 0 if the caller got no byte of the response, or left before it got the whole response.
 	Status int
 	Event  ID
-	// Gone, if not nil, is called after writing the answer if the caller had left or the write
-	// failed.
+	// Gone, if not nil, is called if Answer could not be written, or if the caller has left without reading
+	// all of it.
 	Gone func()
 }
 

@@ -97,7 +97,7 @@ func TestLimitedCallsAreCounted(t *testing.T) {
 	}
 }
 
-// receiver returns the last name of the expression on which a method is called.
+// receiver returns the last name of an expression, such as Limits for o.Limits.
 func receiver(x ast.Expr) string {
 	switch x := x.(type) {
 	case *ast.Ident:

@@ -23,10 +23,10 @@ var sshConnections = []string{
 	"ServerConn", "Session",
 }
 
-// namesConnections are the files outside of package link that have to use some of sshConnections, with these
-// names.
+// namesConnections maps the files outside of package link that have to use some of sshConnections to the names
+// that they use.
 var namesConnections = map[string][]string{
-	"client/doctor.go":            {"NewClientConn"}, // needed for a handshake, which the deadline of its connection ends
+	"client/doctor.go":            {"NewClientConn"}, // a handshake cannot hang, because the socket has a deadline
 	"cmd/relayd/doctor_public.go": {"NewClientConn"},
 }
 

@@ -34,7 +34,7 @@ const (
 	ResponseUpgraded  = "upgraded"
 )
 
-// A body larger than InlineBody bytes is stored as parts of BodyPart bytes, counted from
+// A body larger than InlineBody bytes is stored as parts of BodyPart bytes, numbered from
 // 0. The last part may be shorter.
 const (
 	InlineBody = 256 << 10

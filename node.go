@@ -24,7 +24,7 @@ type Node struct {
 	Since       time.Time     // start or rejoin
 	LastSeenAt  time.Time     // last heartbeat, by the clock of the database
 	Beat        int64         // grows with each heartbeat
-	Tunnels     int           // aliases whose tunnel is attached to the node
+	Tunnels     int           // number of aliases whose tunnel is attached to the node
 	SpoolSteps  int64         // steps in the spool of the node that are not in the database yet
 	ClockOffset time.Duration // clock of the database minus clock of the node
 	Feed        string        // listening or polling: how the node learns of changes made by other nodes

@@ -15,7 +15,8 @@ type Accounts interface {
 
 	Aliases(ctx context.Context, who Actor) ([]Alias, error)
 	Alias(ctx context.Context, who Actor, name string) (*Alias, error)
-	// CreateAlias makes an alias; owner "" is the actor. Errors: validation-failed, conflict.
+	// CreateAlias makes an alias. If owner is "", the alias belongs to the account of the actor. Errors:
+	// validation-failed, conflict.
 	CreateAlias(ctx context.Context, who Actor, name, owner string) (*Alias, error)
 	// SetAlias replaces the settings of an alias by the result of change.
 	SetAlias(ctx context.Context, who Actor, name string, change func(*Settings) error) (*Alias, error)
@@ -36,13 +37,13 @@ type Accounts interface {
 	// ShareActor returns the actor (kind share) of a share token. The error is ErrNotFound for unknown,
 	// expired and revoked tokens alike. If use is true, ShareActor counts one use of the share.
 	ShareActor(ctx context.Context, secret string, use bool) (Actor, Share, error)
-	// ReturnShareUse takes back a use of a share if why, the error of the replay, shows that no replay was
-	// begun. The argument share is the share as it was before the use.
+	// ReturnShareUse takes back a use of a share if no replay was begun. The argument share is the share as it
+	// was before the use; the argument why is the error of the replay, which shows whether a replay was begun.
 	ReturnShareUse(ctx context.Context, share Share, why error) error
 
 	CreateToken(ctx context.Context, who Actor, t Token) (Token, string, error)
 	Tokens(ctx context.Context, who Actor, user string) ([]Token, error)
-	// RenewToken extends the token that authenticated who: its original lifetime begins anew now.
+	// RenewToken extends the token that authenticated the actor: its original lifetime begins again now.
 	RenewToken(ctx context.Context, who Actor) (Token, error)
 	RemoveToken(ctx context.Context, who Actor, id string) error
 	AddKey(ctx context.Context, who Actor, user, name, authorizedKey string) (Key, error)
@@ -72,7 +73,7 @@ type Events interface {
 	// Event reads one event with its request, its first attempt and the newest ShownAttempts. It reads at
 	// most maxBody bytes of each body, and a limited number of bytes of all heads and bodies together.
 	Event(ctx context.Context, who Actor, id ID, maxBody int) (*Event, error)
-	// Request is Event without attempts.
+	// Request is like Event, but reads no attempts.
 	Request(ctx context.Context, who Actor, id ID, maxBody int) (*Event, error)
 	// Attempts reads a page of attempts of an event, the newest first.
 	Attempts(ctx context.Context, who Actor, id ID, page AttemptPage) ([]Attempt, error)
@@ -87,7 +88,8 @@ type Events interface {
 	Figures(ctx context.Context, who Actor, alias string, since, until time.Time, parts int) (Figures, error)
 	// SavedSearches lists the searches that the actor's account has saved for an alias.
 	SavedSearches(ctx context.Context, who Actor, alias string) ([]SavedSearch, error)
-	// SaveSearch saves a search of an alias under its name. Without words it deletes the search of that name.
+	// SaveSearch saves a search of an alias under its name. If search.Words is empty, it
+	// deletes the search of that name.
 	SaveSearch(ctx context.Context, who Actor, alias string, search SavedSearch) error
 	// DeleteEvent removes an event with its attempts, also queued ones, for the owner of its alias. The error
 	// is conflict while an attempt is being delivered.
@@ -99,8 +101,8 @@ type Events interface {
 // Deliverer has the methods of delivery that both the API and the dashboard need.
 type Deliverer interface {
 	// Replay requests a new attempt, whose number is n, and waits until it ends, at most for the duration
-	// wait. e is the event afterwards, with only this attempt and without bodies. An error means that no
-	// attempt was begun; if MayBeDone is true for the error, an attempt may be queued.
+	// wait. e is the event afterwards, with only this attempt and without bodies. After an error, no
+	// attempt was added, except that one may be queued if MayBeDone is true for the error.
 	Replay(ctx context.Context, who Actor, id ID, wait time.Duration) (e *Event, n int, err error)
 	// Send stores a new event, sends it through the tunnel of its alias and waits until the attempt ends, at
 	// most for the duration wait. The event is never queued and never sent twice. e is the event afterwards,

@@ -16,7 +16,7 @@ type SenderSecret struct {
 	Provider    string
 	Custom      string // JSON of the scheme if Provider is custom; else ""
 	Path        string // prefix of the request targets that the secret is for; "" = all
-	Sign        bool   // requests may be signed with it
+	Sign        bool   // the relay may also sign new requests with it, not only verify received ones
 	CreatedAt   time.Time
 	CreatedBy   string
 	LastValidAt time.Time // last time at which the secret verified a request; zero = never
@@ -88,8 +88,8 @@ type Secrets interface {
 type SecretOpener interface {
 	// OpenSecrets decrypts all secrets of an alias, the oldest first. It checks no rights.
 	OpenSecrets(ctx context.Context, alias int64) (OpenSecrets, error)
-	// SigningSecret decrypts the secret of a provider with the given id, if Sign is set. For the id "" it
-	// chooses among the secrets of the provider with Sign whose path is a prefix of target. Secrets for which
+	// SigningSecret decrypts a secret with which a request of a provider may be signed (Sign is set): the one
+	// with the given id or, for the id "", the best of those whose path is a prefix of target. Secrets for which
 	// fits returns true come first, then secrets with longer paths, then newer secrets. Errors:
 	// no-signing-secret, secret-unavailable.
 	SigningSecret(ctx context.Context, alias int64, provider, target, id string, fits func(secret string) bool) (OpenSecret, error)

@@ -33,8 +33,8 @@ func (s Site) Reserved(label string) bool {
 // maxAliasSpelling is more than the length of every spelling of an alias.
 const maxAliasSpelling = 300
 
-// AliasLabel normalises the spelling of an alias: letter case, one trailing dot, the alias domain at the end.
-// The result need not be a valid label; "" = the text is too long for an alias.
+// AliasLabel returns the name of an alias in lower case, without a trailing dot and without the alias domain at
+// its end. The result need not be a valid label; "" = the text is too long for an alias.
 func (s Site) AliasLabel(name string) string {
 	if len(name) > maxAliasSpelling {
 		return ""
@@ -46,8 +46,8 @@ func (s Site) AliasLabel(name string) string {
 	return name
 }
 
-// lowerASCII lowers only A-Z. Other letters whose lower-case form is in a-z must not become part of a
-// label.
+// lowerASCII lowers only A-Z. A letter such as the Kelvin sign, whose lower-case form is k, must not become part
+// of a label.
 func lowerASCII(s string) string {
 	return strings.Map(func(r rune) rune {
 		if 'A' <= r && r <= 'Z' {
@@ -57,8 +57,8 @@ func lowerASCII(s string) string {
 	}, s)
 }
 
-// SSHDestination returns the ssh arguments that reach the relay as a user: the port, unless it is 22, and the
-// host. user may be "".
+// SSHDestination returns the arguments with which ssh connects to the relay: the port, unless it is 22, the user
+// name, unless it is "", and the host.
 func (s Site) SSHDestination(user string) string {
 	if user != "" {
 		user += "@"
@@ -78,8 +78,8 @@ func (s Site) URL(path string) string {
 	return strings.TrimSuffix(s.Base.String(), "/") + path
 }
 
-// HostKey is a public host key of the SSH server. A line of known_hosts has type, space and key after
-// the host.
+// HostKey is a public host key of the SSH server. Host, type and key, separated by spaces, are a line of
+// known_hosts.
 type HostKey struct {
 	Type        string `json:"type" doc:"such as ssh-ed25519"`
 	Key         string `json:"key" doc:"base64"`

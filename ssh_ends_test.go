@@ -14,7 +14,8 @@ import (
 // connection, or its socket.
 var closedConns = []string{"c", "s", "c.Sock", "g.conn", "l.conn"}
 
-// closesFor are functions that close a connection because the function that calls them has a reason.
+// closesFor are functions that only do what their caller decides. docs/design.md names the functions that decide
+// to close a connection instead.
 var closesFor = []string{"Conn.Close", "Conn.CloseSent"}
 
 // TestEndsOfSSHConnections: docs/design.md, "What ends an SSH connection?", names every function that closes a
@@ -30,7 +31,7 @@ func TestEndsOfSSHConnections(t *testing.T) {
 	ends := 0
 	for _, file := range slices.Concat(programFiles(t, "link"), programFiles(t, "sshgate")) {
 		if strings.HasPrefix(file, "sshgate/node/") || strings.HasPrefix(file, "sshgate/session/") || strings.HasPrefix(file, "sshgate/shell/") {
-			continue // connections to other nodes, and what runs on a connection
+			continue // node is about connections to other nodes, session and shell about what runs on a connection
 		}
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 		if err != nil {

@@ -90,8 +90,8 @@ type Tunnel interface {
 	// Heard returns the time since the last byte from the peer.
 	Heard() time.Duration
 	// LazyDial reports whether the peer dials its local server only at the first byte of a channel, as
-	// relay up does. Unused channels may then be kept open in advance. With plain ssh, idle channels
-	// may be reused instead.
+	// relay up does. Channels may then be opened before a request needs them. With plain ssh,
+	// idle channels may be reused instead.
 	LazyDial() bool
 	// Info describes the tunnel.
 	Info() TunnelInfo
@@ -135,10 +135,10 @@ type Attachment interface {
 // want_reply false, except BrokeOffRequest, and encoded as RFC 4251 section 5 types, in the order of
 // the struct fields below.
 const (
-	HelloRequest      = "hello@relay"       // global request, sent before the first tcpip-forward
-	TargetRequest     = "target@relay"      // global request, sent before the tcpip-forward that it describes
+	HelloRequest      = "hello@relay"       // global request of the client, sent before the first tcpip-forward
+	TargetRequest     = "target@relay"      // global request of the client, sent before the tcpip-forward that it describes
 	NoticeRequest     = "notice@relay"      // global request of relayd, sent after hello@relay
-	DialFailedRequest = "dial-failed@relay" // channel request, sent before CLOSE
+	DialFailedRequest = "dial-failed@relay" // channel request of the client, sent before CLOSE
 	// BrokeOffRequest reports that the local server of a channel aborted its
 	// connection. It has no payload. The client sends CLOSE only after the reply, so
 	// that relayd knows why the channel ends before it ends.
@@ -149,7 +149,7 @@ const (
 const (
 	// HelloLazyDial: the client dials its local server only at the first byte of a channel.
 	HelloLazyDial = 1 << iota
-	// HelloMoves: the client follows NoticeMoving.
+	// HelloMoves: the client connects again, to another node, when it gets NoticeMoving.
 	HelloMoves
 )
 
@@ -175,9 +175,9 @@ type Notice struct {
 	Alias   string // "" = the whole connection
 	Code    string // error code of the API, if the notice reports a refusal
 	Message string // safe to print
-	// RetryAfterMs is the time that the client waits before it connects again, to a relay that stops or to
-	// another node. In NoticeOnline it is the upper bound of the random wait that follows a loss of the
-	// connection, because all clients of a lost node reconnect at the same time.
+	// RetryAfterMs in NoticeStopping is the time that the client waits before it connects again. In NoticeOnline
+	// it is the upper bound of a random wait after a later loss of the connection, because all clients of a lost
+	// node would otherwise connect again at the same time.
 	RetryAfterMs uint32
 }
 

@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// harmlessWaits are the functions that limit a wait of a request without package waits, in groups. The title of
-// a group is the reason why it does no harm that such a limit is over after a time in which the process was
-// stopped.
+// harmlessWaits are the functions that limit a wait without package waits. If the process was suspended for
+// longer than such a limit, the limit is over although the other side may have acted in time. The title of each
+// group says why this does no harm.
 var harmlessWaits = map[string][]string{
 	"a pause, or a task for later: nothing else ends it": {
 		"delivery.dispatcher.sleep", "delivery/feed.Feed.start", "delivery/feed.viewer.Next", "delivery/kept.New", "delivery/limiter.Limiter.armTimer",
@@ -33,15 +33,15 @@ var harmlessWaits = map[string][]string{
 		"delivery/feed.Feed.add",                 // a credential expires at a fixed time of the clock
 		"delivery/registry.Attachment.open",      // the next request finds the record of the tunnel
 		"link.Conn.ending",                       // the end of the connection is seen in any case
-		"delivery/exchange.run.panicked",         // the attempt is interrupted
+		"delivery/exchange.run.panicked",         // after a panic, the attempt becomes interrupted in any case
 		"link.Conn.startKeepalive",               // the timer only starts a check of the connection
 		"link.deadline.set",                      // the code that sets a deadline judges its end
 		"link.sender.Write",                      // asks waits.IsLate
 		"delivery/exchange.newRun",               // makes the timer of onTime, which asks waits.IsLate
 		"delivery.Delivery.FindAlias",            // the caller gets 404, as before the alias was made
-		"delivery.Delivery.cancelUnanswered",     // it logs the event
+		"delivery.Delivery.cancelUnanswered",     // if the limit is over, the log names the event that is still queued
 		"delivery/exchange.Request.gatherStored", // a query of the database, which has its own limit
-		"delivery/exchange.timedParts.BodyPart",  // the same
+		"delivery/exchange.timedParts.BodyPart",  // a query of the database, which has its own limit
 		"delivery/exchange.run.splice",           // removes a deadline
 	},
 	"it belongs to the end of the process or of a connection": {

@@ -40,7 +40,7 @@ var sources = sync.OnceValues(func() (all []source, err error) {
 	return all, err
 })
 
-// metaphors are words that only a reader who knows the metaphor understands.
+// metaphors are words from daily life that the code must not use as names of technical things.
 var metaphors = []string{
 	"house", "room", "door", "office", "cellar", "penman", "bequest", "lament", "usher", "hands", "fight", "crowd", "guest", "zombie", "ghost", "herald", "undertaker",
 }
@@ -121,7 +121,7 @@ func TestWordsOfLocals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	global, found := map[string]bool{}, map[string]bool{} // folder and name
+	global, found := map[string]bool{}, map[string]bool{} // the keys are a folder, a space and a name
 	each := func(visit func(folder string, d ast.Decl)) {
 		for _, s := range all {
 			if strings.HasSuffix(s.path, "_test.go") {

@@ -172,7 +172,7 @@ func (r *Request) start() (from, to int) {
 	return from, from + bytes.IndexByte(r.Head[from:], '\r')
 }
 
-// replace replaces some bytes of the head.
+// replace replaces the bytes of the head between the positions from and to.
 func (r *Request) replace(from, to int, with []byte) {
 	r.Head = slices.Concat(r.Head[:from], with, r.Head[to:])
 }
@@ -223,7 +223,7 @@ func (r *Request) setPath(path string) error {
 type headLine struct {
 	name     string
 	from, to int // range of the line including its CRLF
-	value    int // start of the value, without outer white space
+	value    int // start of the value, after any white space; valueEnd is its end, before any white space
 	valueEnd int
 }
 
@@ -252,8 +252,8 @@ func framing(name string) bool {
 	return strings.EqualFold(name, "Content-Length") || strings.EqualFold(name, "Transfer-Encoding")
 }
 
-// setHeader sets the values of the header lines with a name. Existing lines get the first values, further
-// values become new lines at the end of the head, and existing lines without a value are removed. It reads
+// setHeader sets the values of the header lines with a name. Existing lines get the first values, further values
+// become new lines at the end of the head, and existing lines for which no value is left are removed. It reads
 // the head only once.
 func (r *Request) setHeader(name string, values []string) {
 	what := "header:" + strings.ToLower(name)
@@ -282,8 +282,8 @@ func (r *Request) setHeader(name string, values []string) {
 	}
 }
 
-// setBody replaces the body, and adds what to the list of changes. The framing stays of the same kind; a
-// request without framing gets a Content-Length.
+// setBody replaces the body, and adds the argument what to the list of changes. The framing stays of the same
+// kind; a request without framing gets a Content-Length.
 func (r *Request) setBody(body []byte, what string) {
 	if bytes.Equal(body, r.Body) {
 		return

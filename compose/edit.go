@@ -20,9 +20,9 @@ type Edit struct {
 	Method string   // "" = unchanged
 	Path   string   // "" = unchanged
 	Header []Header // they replace all lines with the same names
-	Remove []string // names of header lines
+	Remove []string // names of the header lines to remove
 	Body   []byte   // nil = unchanged
-	// Set replaces members of the JSON body. The keys are paths such as data.object.status, or
+	// Set holds the new values of members of the JSON body. The keys are paths such as data.object.status, or
 	// JSON pointers, which begin with /.
 	Set map[string]json.RawMessage
 }
@@ -35,7 +35,7 @@ const (
 	maxJSON    = 4 << 20 // largest number of bytes of a body in which members are set
 )
 
-// Apply makes the changes. Errors are *relay.Error with code validation-failed and the field.
+// Apply makes the changes. Errors are *relay.Error with code validation-failed and the wrong field.
 func (r *Request) Apply(e *Edit) error {
 	if err := e.check(); err != nil {
 		return err
@@ -203,7 +203,7 @@ func (e *Edit) Memory(r *Request) int64 {
 	for _, value := range e.Set {
 		size += int64(len(value))
 	}
-	return 2 * size // the decoded body and the changed body
+	return 2 * size // the body before and after the changes
 }
 
 // parsePath splits the path of a member, such as data.object.status or /data/object/status, into names.

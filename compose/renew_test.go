@@ -24,8 +24,8 @@ func TestRenewInTheBody(t *testing.T) {
 	}
 }
 
-// TestQueryIsNoSignature: if a client writes an Event Grid request itself, the query of the request does not
-// count as its signature.
+// TestQueryIsNoSignature: Event Grid sends its secret in the query. If a client writes such a request itself, the
+// query nevertheless does not count as a signature.
 func TestQueryIsNoSignature(t *testing.T) {
 	t.Parallel()
 	r, err := Parse([]byte("POST /hook?k=secret HTTP/1.1\r\nHost: a\r\naeg-event-type: Notification\r\nContent-Length: 2\r\n\r\n[]"))

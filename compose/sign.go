@@ -15,7 +15,8 @@ import (
 	"relay/wire"
 )
 
-// Sender returns the sender that the request is recognised by, or nil.
+// Sender returns the sender, such as Stripe, whose request this is by its header lines and body; nil if it is not
+// recognised.
 func (r *Request) Sender() *signature.Sender {
 	p := record.Recognise(r.Head, r.Body)
 	if p.Name == "" {
@@ -39,7 +40,7 @@ func (r *Request) HasSignature() bool {
 	return r.hasSignatureOf(p)
 }
 
-// signed returns the request in the form that package signature needs. url is its public URL.
+// signed returns the request in the form that package signature needs. The argument url is its public URL.
 func (r *Request) signed(url string) *signature.Request {
 	fields := wire.Fields(r.Head)
 	list := make([]signature.Field, 0, len(fields))
@@ -58,13 +59,14 @@ func (r *Request) Scheme(p *signature.Sender) (*signature.Scheme, error) {
 	return s, nil
 }
 
-// SignedAs returns the sender and the scheme by which r is to be signed. r was made from base by changes. The
-// argument name is the name of the sender; "" = the sender by which base is recognised, or else r. Without a
-// sender, both results are nil.
+// SignedAs returns the sender and the scheme by which r, which was made from base, is to be signed. If name is
+// "", the sender is the result of base.Sender or, if that is nil, of r.Sender; else it is the sender with that
+// name. If there is no such sender, both results are nil.
 //
-// The scheme is that of the signature of base, because changes may have removed it from r. If base has no
-// signature of the sender, r decides. If the sender has schemes for different forms of secrets, the form of
-// secret decides; "" = the secret is not known yet. The error has the code cannot-sign.
+// A sender may have several schemes. The signature of base decides between them, because r may have lost it; if
+// base has no signature of the sender, r decides. If the schemes differ in the form of their secrets, the
+// argument secret decides, unless it is "" because the secret is not known yet. The error has the code
+// cannot-sign.
 func (r *Request) SignedAs(base *Request, name, secret string) (*signature.Sender, *signature.Scheme, error) {
 	from, p := base, base.senderOr(name)
 	switch {
@@ -83,8 +85,8 @@ func (r *Request) SignedAs(base *Request, name, secret string) (*signature.Sende
 	return p, s, err
 }
 
-// Fits reports whether a secret has the form that the signature of base requires; the request was made from
-// base. Any secret fits if base has no signature, or the sender is not known.
+// Fits reports whether a secret has the form that the signature of base requires; r was made from base, and name
+// is as in SignedAs. Any secret fits if base has no signature, or the sender is not known.
 func (r *Request) Fits(base *Request, name, secret string) bool {
 	p, s, err := r.SignedAs(base, name, "")
 	if err != nil || p == nil || !base.hasSignatureOf(p) {
@@ -93,8 +95,7 @@ func (r *Request) Fits(base *Request, name, secret string) bool {
 	return p.Fits(s, secret)
 }
 
-// senderOr returns the sender with the given name. For "" it returns the sender that the request is
-// recognised by.
+// senderOr returns the sender with the given name or, for "", the result of Sender.
 func (r *Request) senderOr(name string) *signature.Sender {
 	if name == "" {
 		return r.Sender()

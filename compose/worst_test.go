@@ -44,8 +44,8 @@ func TestWorstHeads(t *testing.T) {
 	})
 }
 
-// set returns a function that sets the member at path in a JSON body. The body consists of the text before,
-// the bytes that the function gets, and the text behind.
+// set returns a function that puts its argument between the texts "before" and "behind", and sets the member at
+// path in the resulting JSON body.
 func set(path, before, behind string) func(p []byte) {
 	return func(p []byte) {
 		r := From(&relay.Message{Head: []byte("POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\r\n")}, slices.Concat([]byte(before), p, []byte(behind)))

@@ -26,10 +26,11 @@ const maxLifetime = 100 * 365 * 24 * time.Hour
 type Limits interface {
 	// Create counts a login, link, share, token or key that an account creates.
 	Create(who relay.Actor) error
-	// ShareReplay counts a replay with a share. share is its id.
+	// ShareReplay counts a replay with the share that has this id.
 	ShareReplay(share string) error
-	// LookUpSecret calls look to look up a secret from the client remote (host:port). It refuses if this
-	// client has sent too many wrong secrets lately. look returns ErrNotFound for a wrong secret.
+	// LookUpSecret calls the function look, which looks up a secret and returns ErrNotFound if it is wrong. If
+	// the client at the address remote (host:port) has sent too many wrong secrets lately, LookUpSecret refuses
+	// instead.
 	LookUpSecret(remote, secret string, look func() error) error
 }
 
@@ -69,8 +70,8 @@ type ShareRequest struct {
 	ExpiresAt    time.Time // zero = never
 }
 
-// CreateShare creates a share; only this call returns its secret. It refuses a share without View of an event
-// that cannot be replayed, because such a share would allow nothing.
+// CreateShare creates a share; only this call returns its secret. If the event cannot be replayed, it
+// refuses a share without View, because such a share would allow nothing.
 func (g Grants) CreateShare(ctx context.Context, who relay.Actor, want ShareRequest) (share relay.Share, secret string, err error) {
 	e, err := g.Events.Request(ctx, who, want.Event, 0)
 	if err != nil {

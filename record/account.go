@@ -50,7 +50,7 @@ func OfAccount(a relay.Account) User {
 	return User{Name: a.Name, Admin: a.Admin, CreatedAt: Time{a.CreatedAt}, MaxAccountStorage: a.MaxStorage, MaxAccountQueue: a.MaxQueue}
 }
 
-// OfAccountUsage is OfAccount with the stored and queued amounts of the account.
+// OfAccountUsage is like OfAccount, and adds the stored and queued amounts of the account and its limits.
 func OfAccountUsage(a relay.Account, usage relay.AccountUsage) User {
 	u := OfAccount(a)
 	u.StoredBytes, u.Queued = &usage.Bytes, &usage.Queued
@@ -144,8 +144,7 @@ type Session struct {
 	Current    bool   `json:"current" doc:"the one that asks"`
 }
 
-// OfSession returns the JSON form of a session. The session that who is logged in with is marked as
-// current.
+// OfSession returns the JSON form of a session. It is marked as current if the actor is logged in with it.
 func OfSession(s relay.Session, who relay.Actor) Session {
 	agent, _ := lossy([]byte(s.UserAgent))
 	return Session{

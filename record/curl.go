@@ -119,7 +119,7 @@ func (c *curl) headers(e *relay.Event, bodied bool) {
 		delete(added, lower)
 		switch {
 		case lower == "content-length" && bodied:
-		case len(f.Value) == 0: // curl leaves out a line without a value that is written with a colon
+		case len(f.Value) == 0: // for "Name:" curl would send no line; "Name;" makes it send a line without a value
 			c.option("-H " + quoted([]byte(string(f.Name)+";")))
 		default:
 			c.option("-H " + quoted([]byte(string(f.Name)+": "+string(f.Value))))

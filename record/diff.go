@@ -319,7 +319,7 @@ func (d *Diff) unlisted(was, is *diffSide) (names []string) {
 		differ("HTTP version", !bytes.Equal(c, g))
 	} else {
 		differ("HTTP version", !bytes.Equal(a, e))
-		differ("reason phrase", was.status == is.status && !bytes.Equal(c, g)) // the phrases of different statuses always differ
+		differ("reason phrase", was.status == is.status && !bytes.Equal(c, g)) // compared only for equal statuses, because the phrases of different statuses differ anyway
 	}
 	differ("interim responses", !slices.EqualFunc(was.interim, is.interim, bytes.Equal))
 	trailers := headerChanges(headersOf(wire.Trailers(was.trailers)), headersOf(wire.Trailers(is.trailers)), d.Part == DiffRequest)
@@ -448,8 +448,7 @@ func jsonText(r *reading.Reading) []byte {
 }
 
 // validText returns text in which invalid UTF-8 bytes are written as \xNN, and the unpaired surrogates that
-// jsonString keeps are written as JSON escapes. The comparison is sent as JSON, which is only valid without
-// them.
+// jsonString keeps are written as JSON escapes. The comparison is sent as JSON, in which neither is valid.
 func validText[T string | []byte](p T) string {
 	if s := string(p); utf8.ValidString(s) {
 		return s

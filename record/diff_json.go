@@ -121,7 +121,7 @@ func (s *nodeReader) node() *jsonNode {
 		}
 	case '"':
 		raw, _ := s.text()
-		n.hash = ^maphash.String(d.seed, s.string(raw)) // inverted, because a number with the same digits is another value
+		n.hash = ^maphash.String(d.seed, s.string(raw)) // inverted, so that the string "1" and the number 1 have different hashes
 	default:
 		n.hash = maphash.Bytes(d.seed, s.literal())
 	}
@@ -208,7 +208,7 @@ func (d *jsonDiffer) change(op string, was, is *jsonNode) {
 // whole path, which may be as long as the body.
 func (d *jsonDiffer) full() bool { return len(d.out.Changes) >= diffChanges || d.size > diffBytes }
 
-// at runs fn while the current value is the member with a name.
+// at runs fn while the current value is the member with the given name.
 func (d *jsonDiffer) at(name string, fn func()) {
 	if d.full() { // no further change is listed, so no path is needed
 		fn()
@@ -412,8 +412,8 @@ func pairElements(was, is []*jsonNode) (partner []int, kept []bool) {
 
 // pairBy pairs the elements that have no partner yet by equal keys, in the order of the arrays.
 func pairBy[K comparable](was, is []*jsonNode, partner []int, taken []bool, key func(*jsonNode) (K, bool)) {
-	first := map[K]int{}         // first free right element with each key
-	next := make([]int, len(is)) // next right element with the same key; 0 = none
+	first := map[K]int{}         // 1 + index of the first free right element with each key
+	next := make([]int, len(is)) // 1 + index of the next right element with the same key; 0 = none
 	for j := len(is) - 1; j >= 0; j-- {
 		if taken[j] {
 			continue

@@ -104,7 +104,7 @@ func (m *lineMarker) line(text string) bool {
 			return false
 		}
 	case opens || !bytes.Equal(bytes.TrimSuffix([]byte(value), []byte(",")), c.Value):
-		return false // the value is of another kind, or at another place
+		return false // the value in this line is not the one that the change has at this path
 	default:
 		m.lines = append(m.lines, DiffLine{Op: "replace", Text: readable(text[:len(text)-len(value)]), Old: readable(string(c.Old)), New: readable(value)})
 		return true
@@ -141,7 +141,8 @@ func (m *lineMarker) place(bare string) (pointer, value string) {
 	return in.pointer + "/" + escapePointer.Replace(jsonString(name)), value
 }
 
-// end adds the end of an object or array, after the values that only the left object or array had.
+// end adds the end of an object or array, after the values that only the left object or array had. It returns
+// false if a change does not fit the object or array.
 func (m *lineMarker) end(text string) bool {
 	if len(m.open) == 0 {
 		return false
@@ -167,14 +168,15 @@ func (m *lineMarker) end(text string) bool {
 	return true
 }
 
-// isWanted reports whether a value equals the value in the change. The two can differ, because an index
-// in a change counts at the time of that change, and may not be the final index.
+// isWanted reports whether a value of the right body equals the value in the change for its path. The two can
+// differ in an array, because the index in a change holds when that change is applied, and later changes may move
+// the element.
 func (m *lineMarker) isWanted(text string) bool {
 	var b bytes.Buffer
 	return json.Compact(&b, []byte(strings.TrimSuffix(text, ","))) == nil && bytes.Equal(b.Bytes(), m.want)
 }
 
-// rest adds a line for each value that only the left object or array at pointer had.
+// rest adds a line for each value that only the left object or array at pointer had. It always returns true.
 func (m *lineMarker) rest(pointer string, indent int) bool {
 	for _, c := range m.removed[pointer] {
 		name := (*c.Path)[len(pointer)+1:]

@@ -410,8 +410,8 @@ func TestDiffOfHostileBodies(t *testing.T) {
 	}
 }
 
-// TestDiffListsFiveHundredChanges: at most 500 changes are listed. The note mentions this only if some are
-// left out.
+// TestDiffListsFiveHundredChanges: at most 500 changes are listed. If there are more, and only then, the note
+// says that it lists the first 500.
 func TestDiffListsFiveHundredChanges(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{499, 500, 501} {

@@ -187,7 +187,7 @@ func markPair(was, is *BodyChange) {
 			same += len(text)
 		}
 	}
-	if same == 0 { // the lines have nothing in common
+	if same == 0 { // the lines have no word or sign in common, so none is marked
 		was.Marks, is.Marks = nil, nil
 	}
 }

@@ -83,8 +83,8 @@ type Page struct {
 	SearchedBackTo *Time     `json:"searchedBackTo" format:"date-time" doc:"first arrival of the oldest event looked at"`
 }
 
-// Of returns the JSON form of an event and of the attempts that were read with it. now is the present time: one
-// warning depends on the age of the signature.
+// Of returns the JSON form of an event and of the attempts that were read with it. The argument now is the
+// present time, because one warning depends on the age of the signature.
 func Of(e *relay.Event, site relay.Site, now time.Time) *Event {
 	out := &Event{
 		Summary:  *Summarise(e, site, now),
@@ -115,8 +115,8 @@ func Of(e *relay.Event, site relay.Site, now time.Time) *Event {
 	return out
 }
 
-// AttemptsOf returns a page of attempts with their bodies. If not all bodies fit, the most important
-// ones are kept.
+// AttemptsOf returns a page of attempts with their bodies. If the bodies are larger than MaxJSON, the attempts at
+// the end of the page lose theirs.
 func AttemptsOf(attempts []relay.Attempt) List[Attempt] {
 	data := make([]Attempt, 0, len(attempts))
 	for i := range attempts {
@@ -300,7 +300,7 @@ func RefusedBy(status int, head, stored []byte) string {
 	stored = stored[:min(len(stored), refusalBytes)]
 	has := func(text string) bool { return bytes.Contains(stored, []byte(text)) }
 	switch {
-	// In the HTML page, the apostrophe of "didn't match request.base_url" is escaped.
+	// Only the end of "didn't match request.base_url" is searched, because its apostrophe is escaped in HTML.
 	case status == http.StatusUnprocessableEntity && has("HTTP Origin header (") && has("match request.base_url"):
 		return "Rails" + originRefused
 	case status == http.StatusForbidden && has("Origin checking failed"): // Django writes this text only with DEBUG on

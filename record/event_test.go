@@ -163,8 +163,8 @@ func TestForwardedNeeded(t *testing.T) {
 	}
 }
 
-// TestMissedTextSaysThatTheListIsReplaced: the command in the warning replaces the list of answered
-// names of the alias, and the warning says so.
+// TestMissedTextSaysThatTheListIsReplaced: the command in the warning replaces the whole setting handshakes of
+// the alias, and the warning says so.
 func TestMissedTextSaysThatTheListIsReplaced(t *testing.T) {
 	t.Parallel()
 	for name, more := range map[string]string{"slack": "", "zoom": "relay secret add stripe-dev --provider zoom", "meta": "verifyToken=TOKEN"} {

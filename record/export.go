@@ -25,10 +25,10 @@ type Exported struct {
 	Body []byte
 }
 
-// Export returns an event in one of ExportFormats. The event must be read with its bodies, up to MaxBody.
-// creator is the version of the program, and now the present time, on which a warning depends. The argument
-// most limits the bytes of all bodies together, as JSON; bodies beyond this limit are left out and marked as
-// truncated. Errors: validation-failed for another format, and the errors of ExportRefusal.
+// Export returns an event in one of ExportFormats. The event must be read with its bodies, up to MaxBody. The
+// argument creator is the version of the program, and now is the present time, on which a warning depends. All
+// bodies together, as JSON, have at most the number most of bytes; bodies beyond this limit are left out and
+// marked as truncated. Errors: validation-failed for another format, and the errors of ExportRefusal.
 func Export(e *relay.Event, format string, site relay.Site, creator string, now time.Time, most int64) (_ *Exported, err error) {
 	// Browsers show every program as plain text, whatever its language.
 	out := &Exported{Type: "text/plain; charset=utf-8", Name: e.ID.String()}

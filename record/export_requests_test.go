@@ -17,11 +17,11 @@ type exportCase struct {
 	name    string
 	start   string // request line
 	lines   string // header lines except Host and X-Case
-	body    string // decoded body; "" with framing none
+	body    string // body without its transfer coding; "" = the request has no body
 	chunks  string // chunk lines, for a body in chunks
 	state   string // "" = complete
 	refused string // formats that cannot send the request, separated by spaces
-	asForm  bool   // programs that read HAR rebuild the body from its fields
+	asForm  bool   // the body is a form, which programs that read HAR build anew from its fields, so its bytes may differ
 }
 
 const (

@@ -149,7 +149,7 @@ func TestHAR(t *testing.T) {
 		`"redirectURL":"/b"`, `"encoding":"base64","mimeType":"application/octet-stream","size":2,"text":"` + base64.StdEncoding.EncodeToString([]byte("\xff\x00")) + `"`, `"_attempt":2`,
 		`"params":[{"name":"text","value":"hello brave world"},{"name":"email","value":"ann@example.org"},{"name":"a","value":""}],"text":"text=hello+brave+world\u0026email`,
 		fmt.Sprintf(`"compression":%d,"mimeType":"application/octet-stream","size":600,"text":"hello hello`, 600-len(packed)),
-		fmt.Sprintf(`"encoding":"base64","mimeType":"application/octet-stream","size":%d,"text":"H4sI`, len(packed)-2), // the body cannot be unpacked
+		fmt.Sprintf(`"encoding":"base64","mimeType":"application/octet-stream","size":%d,"text":"H4sI`, len(packed)-2), // this body lacks its last two bytes, so it cannot be decompressed
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("har lacks %s: %s", want, text)

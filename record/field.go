@@ -33,7 +33,7 @@ func MatchBody(fields []relay.FieldFilter, l reading.Label, p []byte, cut bool, 
 	return true
 }
 
-// matchFields is MatchBody for one JSON value.
+// matchFields reports whether a text that is one JSON value has all of the fields with their values.
 func matchFields(fields []relay.FieldFilter, text []byte) bool {
 	for i := range fields {
 		if !findIn(text, fields[i].Path, fields[i].Value) {
@@ -53,7 +53,7 @@ func findIn(text []byte, path []string, want string) bool {
 // hasField reports whether a body has the wanted value at path.
 func hasField(r *reading.Reading, path []string, want string) bool {
 	switch r.Form {
-	case reading.JSONLines: // compared as the elements of an array
+	case reading.JSONLines: // searched like the elements of an array
 		for i, d := range r.Documents {
 			text := r.Text[d.Start:d.End]
 			if findIn(text, path, want) || path[0] == strconv.Itoa(i) && findIn(text, path[1:], want) {
@@ -89,7 +89,7 @@ func below(name string, path []string) (rest []string, named bool) {
 	if name == path[0] {
 		return path[1:], true
 	}
-	most := 0 // a longer name cannot be a part of path, even if it writes each byte of a step as an escape of ten bytes
+	most := 0 // a name with more bytes cannot be the start of path, even if it writes each byte of a step as an escape of ten bytes
 	for _, step := range path {
 		most += 10*len(step) + len(`[""]`)
 	}
@@ -161,7 +161,7 @@ func (s *scanner) findElement(path []string, want string, depth int) (found, ok 
 	return false, true
 }
 
-// skip skips one value.
+// skip skips one value. It returns false if the input ends or is not JSON.
 func (s *scanner) skip() bool {
 	for depth := 0; ; {
 		switch s.peek() {
@@ -249,7 +249,8 @@ func (s *scanner) valueAt(steps []string) (value []byte) {
 	return value
 }
 
-// equalJSONText compares a JSON string, quotes included, with a text.
+// equalJSONText reports whether a JSON string, which is given with its quotes and escapes, stands for the text
+// want.
 func equalJSONText(raw []byte, want string) bool {
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return string(raw[1:len(raw)-1]) == want

@@ -20,7 +20,7 @@ import (
 // Limits of a filter.
 const (
 	maxFilterValue  = 1000 // largest number of bytes of one value
-	maxFilterRepeat = 16   // largest number of values of a filter that may be repeated
+	maxFilterRepeat = 16   // largest number of values of one filter, if it may be given more than once
 )
 
 // FilterName describes one filter of a list of events: for help texts, for flags and
@@ -28,7 +28,7 @@ const (
 type FilterName struct {
 	Name    string
 	Doc     string   // description of the value, as the end of a sentence
-	Values  []string // the usual values; nil = any text is usual
+	Values  []string // the usual values, for completion; nil = there are none
 	Strict  bool     // other values than Values are an error
 	Repeat  bool     // may be given more than once; an event must then match all values
 	Example string   // the filter as a user types it
@@ -71,9 +71,9 @@ func findFilter(name string) *FilterName {
 	return nil
 }
 
-// ParseFilter reads a filter from values by name, from the query of a URL or from flags. Names in others
-// are ignored; every other unknown name is an error. Errors are *relay.Error with code validation-failed;
-// they name the filter and suggest a correction.
+// ParseFilter reads a filter from values by name, from the query of a URL or from flags. It ignores the names in
+// the list others; any other unknown name is an error. Errors are *relay.Error with code validation-failed; they
+// name the filter and suggest a correction.
 func ParseFilter(values url.Values, others ...string) (relay.Filter, error) {
 	var f relay.Filter
 	for _, name := range slices.Sorted(maps.Keys(values)) { // sorted, so that of several mistakes the same one is always reported
@@ -312,7 +312,8 @@ func (n *FilterName) set(f *relay.Filter, value string) error {
 	return nil
 }
 
-// fieldAndValue splits data["a=b"].id=pi_1 at the first = outside the quotes of a step.
+// fieldAndValue splits a text such as data["a=b"].id=pi_1 into path and value, at the first equals sign that is
+// not within the quotes of the path.
 var fieldAndValue = regexp.MustCompile(`(?s)^((?:\["(?:[^"\\]|\\.)*"\]|[^=])*)=(.*)$`)
 
 // statusFilter matches the word error, the HTTP classes, and every status that a local server may send: up

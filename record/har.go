@@ -28,11 +28,11 @@ type object = map[string]any
 
 // HAROf returns the archive (HAR 1.2) of an event that was read with its bodies: an entry for each attempt,
 // without a response if it got none. Names that begin with an underscore are extensions, which HAR allows.
-// Entries beyond maxHARRequests contain their request without headers and body. creator is the version of the
-// program; most limits the bytes of all response bodies, as JSON.
+// Entries beyond maxHARRequests contain their request without headers and body. The argument creator is the
+// version of the program; the argument most limits the bytes of all response bodies, as JSON.
 func HAROf(e *relay.Event, site relay.Site, creator string, most int64) any {
 	request := harRequest(e, site)
-	// Short lines and parameters take about eight times as many bytes in the archive.
+	// Short lines and parameters take about eight times as many bytes in the archive as in the request.
 	weight, left := 8*len(e.Request.Head)+min(len(e.Request.Body.Data), MaxBody), maxHARRequests
 	attempts := e.Attempts
 	if len(attempts) == 0 {

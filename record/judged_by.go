@@ -16,10 +16,10 @@ type candidate struct {
 }
 
 // judgedBy lists the candidates for verifying a request. They have equal rank, and the best verdict wins.
-// provider is the sender that was recognised.
+// The argument provider is the name of the recognised sender; "" = none.
 //
-// If the alias has a secret for this target of that sender, or of senders whose requests look the same, these
-// senders are the candidates. Otherwise the candidates are the custom definitions of the alias whose
+// The candidates are the recognised sender and the senders whose requests look the same, as far as the alias has
+// secrets of theirs for this target. If it has none, the candidates are the custom definitions of the alias whose
 // signature line the request has. If there are none, the only candidate is the recognised sender, without a
 // secret. If no sender was recognised either, the candidates are the senders of secrets for the request's
 // path. Of all these, only secrets with the longest matching path remain.
@@ -59,8 +59,8 @@ func definitionsOf(target string, secrets relay.OpenSecrets, request *signature.
 	})
 }
 
-// candidatesOf makes candidates of the secrets whose path begins the target and for which may returns true.
-// Only those with the longest path become candidates, the oldest first.
+// candidatesOf makes candidates of the secrets whose path begins the target and for which the function "may"
+// returns true. Only those with the longest path become candidates, the oldest first.
 func candidatesOf(target string, secrets relay.OpenSecrets, request *signature.Request, may func(*relay.OpenSecret, *signature.Sender) bool) (list []candidate) {
 	longest := 0
 	for i := range secrets {
@@ -107,8 +107,8 @@ func senderOfSecret(x *relay.OpenSecret, request *signature.Request) *signature.
 	return p
 }
 
-// candidatesFor lists the candidates of a stored request. provider "" means the sender that the request is
-// recognised by.
+// candidatesFor lists the candidates of a stored request. If provider is "", the sender is recognised from the
+// request.
 func candidatesFor(r *SignedRequest, provider, target string, secrets relay.OpenSecrets, request *signature.Request) []candidate {
 	if provider != "" && provider != signature.CustomName {
 		return []candidate{{signature.Find(provider, request), secrets.For(provider, target)}}
@@ -150,13 +150,14 @@ func better(a, b string) bool { return slices.Index(verdicts, a) > slices.Index(
 
 // GivenSecret is a secret that a user gives for one call, and that is not stored.
 type GivenSecret struct {
-	Provider string // "" = the sender that the request is recognised by
+	Provider string // "" = the sender is recognised from the request
 	Custom   string // definition if the provider is custom; "" = the definitions of the alias
 	Value    string
 }
 
-// among returns the given secret in the form of an alias' secrets: one for the sender of a request, and one
-// for each custom definition of the alias.
+// among returns the given secret as if it were stored for the alias: as a secret of the recognised sender, unless
+// the user named a sender, and with each custom definition of the alias. If the user gave a definition, it is
+// returned with that one only.
 func (g *GivenSecret) among(recognised string, kept relay.OpenSecrets) (relay.OpenSecrets, error) {
 	value := relay.NewSecretText(g.Value)
 	if g.Custom != "" {
@@ -183,8 +184,8 @@ func (g *GivenSecret) among(recognised string, kept relay.OpenSecrets) (relay.Op
 	return list, nil
 }
 
-// ExplainGiven verifies a request, as of its arrival, with a secret that is given for this call. Of kept, the
-// secrets of the alias, it uses only the custom definitions. It returns the report and the sender whose
+// ExplainGiven verifies a request, as of its arrival, with a secret that is given for this call. Of the
+// secrets of the alias (kept) it uses only the custom definitions. It returns the report and the sender whose
 // scheme was used; "" = unknown.
 func ExplainGiven(r *SignedRequest, target string, given *GivenSecret, kept relay.OpenSecrets) (report *signature.Report, sender string, err error) {
 	g, recognised := *given, ""
@@ -219,8 +220,8 @@ func ExplainGiven(r *SignedRequest, target string, given *GivenSecret, kept rela
 }
 
 // SecretFor returns the secret with which to sign a request without a known sender: the newest of the alias'
-// secrets that verify it; nil = none. provider is "", or custom if the user chose custom. secrets may only
-// contain secrets that may sign.
+// secrets that verify it; nil = none. The argument provider is "", or custom if the user chose
+// custom. Sign must be set for each of the secrets.
 func SecretFor(r *SignedRequest, provider, target string, secrets relay.OpenSecrets) *relay.OpenSecret {
 	var found *relay.OpenSecret
 	for _, c := range judgedBy(provider, target, secrets, requestOf(r)) {

@@ -18,9 +18,9 @@ import (
 	"relay/signature"
 )
 
-// Mask hides the secrets in the record of an event, as the page of a share does. It hides values with the
-// names of secrets, and all occurrences of these values in the event. A body becomes decoded text, and loses
-// its SHA-256 if that text differs from its bytes. Mask waits for a turn before it reads large bodies, see
+// Mask hides the secrets in the record of an event, as the page of a share does. It hides each value whose name
+// is that of a secret, such as token, wherever the value occurs in the event. A body becomes decoded text, and
+// loses its SHA-256 if that text differs from its bytes. Mask waits for a turn before it reads large bodies, see
 // body.Turn. If ctx ends, it returns the error of ctx.
 func Mask(ctx context.Context, e *Event) error {
 	v, answered, done, err := learned(ctx, e)

@@ -46,7 +46,7 @@ func DiffLines(d *Diff) string {
 // maxShownValue bounds a JSON value in a line, in characters.
 const maxShownValue = 200
 
-// line returns one change of a body as a line of text.
+// line returns one change of a body of the given kind (BodyDiff.Kind) as a line of text.
 func (c *BodyChange) line(kind string) string {
 	if kind == DiffText {
 		return map[string]string{"add": "+ ", "remove": "- ", "same": "  ", "skip": "…"}[c.Op] + SafeText(strings.ReplaceAll(c.Text, "\t", "    "))

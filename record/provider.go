@@ -85,8 +85,8 @@ func nameOf[T string | []byte](name T) nameSet {
 	return 1 << ((len(name) + 7*int(name[len(name)/2]|0x20)) % 64)
 }
 
-// markLimit is the number of bytes of a body that are searched for the keys of a sender that no header
-// line identifies.
+// markLimit is the number of bytes at the start of a body that are searched for the keys by which a sender is
+// recognised if no header line identifies it.
 const markLimit = 1 << 10
 
 func sentBy(s *signature.Sender, fields []wire.Field, body []byte) bool {

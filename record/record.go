@@ -1,9 +1,9 @@
 // Package record defines the public form of the domain types: the JSON of events, attempts, aliases and
 // problems, provider recognition, warnings, settings by name, exports, and text that is safe to print.
 //
-// The types are written by the API, the SSH commands and the live feed, and read back by the client.
-// Absent values are null and never missing, unless a field says otherwise; lists are never null.
-// Functions do not keep or change their arguments and are safe for concurrent use.
+// The types are written by the API, the SSH commands and the live feed, and read back by the client. Absent
+// values are null and never missing, unless a field says otherwise; lists are never null. Functions do not keep
+// their arguments, change one only if their comment says so, and are safe for concurrent use.
 package record
 
 import (

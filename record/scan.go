@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// scanLimit is the number of bytes of a body that are searched.
+// scanLimit is the number of bytes of a body that are searched for event type and delivery id.
 const scanLimit = 64 << 10
 
 // found holds raw JSON strings, quotes included; nil = not found.
 type found struct{ event, delivery, innerEvent, innerDelivery []byte }
 
-// scanTop searches for string values of two keys, event and delivery. It looks at the top level of a JSON
-// object or, if batch is set, of the first object of an array. It also looks within the object under nested,
-// or the first object of an array there. A dot in nested separates the keys of an object in an object. The
-// first value of a key counts. It reads at most scanLimit bytes, tolerates incomplete or invalid JSON after
-// the values, and allocates nothing.
+// scanTop searches for the string values of two keys, which the arguments event and delivery name. It looks at
+// the top level of a JSON object or, if batch is set, of the first object of an array. It also looks within the
+// value of the key that the argument nested names: an object, or the first object of an array. A dot in nested
+// separates the keys of an object in an object. The first value of a key counts. It reads at most scanLimit
+// bytes, tolerates incomplete or invalid JSON after the values, and allocates nothing.
 func scanTop(p []byte, event, delivery, nested string, batch bool) found {
 	s := scanner{p: p[:min(len(p), scanLimit)]}
 	if batch {
@@ -61,8 +61,8 @@ func (f *found) within(s *scanner, event, delivery, nested string) bool {
 	return s.skip()
 }
 
-// is compares a raw JSON string with a key. Escaped keys never match, because providers do not send
-// them.
+// is reports whether a raw JSON string is the given key. A string with escapes never is, because providers do not
+// send such keys.
 func is(raw []byte, key string) bool {
 	return key != "" && len(raw) == len(key)+2 && string(raw[1:len(raw)-1]) == key
 }

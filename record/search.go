@@ -72,8 +72,8 @@ const liveLookups = 20
 // goroutine.
 type LiveMatcher struct {
 	Filter relay.Filter
-	// Look reports whether the filter selects an event if the summary is not enough: the method
-	// Matches of the store.
+	// Look is called if the summary of an event is not enough, and reports whether the filter selects the
+	// event. It calls the method Matches of the store.
 	Look func(ctx context.Context, id relay.ID) (bool, error)
 
 	lookups *rate.Limiter

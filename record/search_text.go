@@ -102,7 +102,7 @@ const searchParts = 8 << 20
 
 // Body searches a body after undoing its content coding and charset: unchanged, with JSON escapes
 // resolved, and with forms and multipart parts decoded. It returns Found. An error of src ends the
-// search; most bounds the search, in decoded bytes.
+// search. At most the number most of decoded bytes are searched.
 func (s *TextSearch) Body(l reading.Label, src io.Reader, most int64) (bool, error) {
 	text, start := reading.Open(l, src, most)
 	isForm := l.IsForm() || l.IsVague() && reading.LooksLikeForm(start)
@@ -150,8 +150,8 @@ func (s *TextSearch) Search(p []byte) bool {
 	return found
 }
 
-// read searches a text to its end, also with JSON escapes resolved and, with isForm, with the escapes
-// of its fields resolved. It returns Found. An error of r ends the search.
+// read searches a text to its end, also with JSON escapes resolved and, if it is a form (isForm), with the
+// escapes of its fields resolved. It returns Found. An error of r ends the search.
 func (s *TextSearch) read(r io.Reader, isForm bool) (bool, error) {
 	if s.window == nil {
 		s.window = make([]byte, s.overlap+searchPiece)

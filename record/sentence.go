@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// CauseStart is the number of bytes of a stored response that Cause reads.
+	// CauseStart is the number of bytes at the start of the body of a stored response that Cause reads.
 	CauseStart = 4 << 10
-	// CauseHead is the number of bytes of the head of that response that Cause reads.
+	// CauseHead is the number of bytes at the start of the head of such a response that Cause reads.
 	CauseHead = 8 << 10
 	maxCause  = 200 // characters
 )
@@ -229,8 +229,8 @@ func startsHTML(p []byte) bool {
 	return bytes.HasPrefix(start, []byte("<!doctype html")) || bytes.HasPrefix(start, []byte("<html"))
 }
 
-// markup adds the title of HTML, or else the first line of its visible text, and the named texts of XML. within
-// are the elements that do not end a line.
+// markup adds the title of HTML, or else the first line of its visible text, and the named texts of XML. The
+// argument within holds the elements that do not end a line.
 func (c *causes) markup(p []byte, within map[atom.Atom]bool) {
 	z := html.NewTokenizer(io.LimitReader(bytes.NewReader(p), CauseStart))
 	var tag string

@@ -111,7 +111,7 @@ func ChangedSettings(was, is *relay.Settings) string {
 	return strings.Join(out, ", ")
 }
 
-// SetSetting changes one setting by its key in JSON. value is a JSON value, or a word of the command
+// SetSetting changes one setting by its key in JSON. The argument value is a JSON value, or a word of the command
 // line: on and off for booleans, default for null. An unknown key or an invalid value gives
 // validation-failed and changes nothing.
 func SetSetting(s *relay.Settings, key string, value any) error {

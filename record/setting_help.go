@@ -11,7 +11,7 @@ import (
 // SettingHelp describes a setting of an alias for help texts.
 type SettingHelp struct {
 	Key     string
-	Default string // default in the form of the setting; "the server's" if the server's own setting applies
+	Default string // the default as a user would type it; "the server's" if the server's own setting applies
 	Values  string // accepted values
 	Text    string
 }

@@ -104,11 +104,11 @@ func textSize(e *Event) (n int) {
 // sharedView is an event as the holder of a share may see it.
 type sharedView struct {
 	full     *Event
-	host     string // host of the alias; "" if it does not reveal the alias
+	host     string // host of the alias, to be hidden; "" = the viewer knows the alias
 	owner    bool   // the viewer knows the owner, so header lines with the host of the owner are shown
 	m        *mask.Masker
-	sent     *body.Reading // nil if its content coding could not be decoded
-	answered *body.Reading // nil if its content coding could not be decoded
+	sent     *body.Reading // body of the request; nil if its content coding could not be decoded
+	answered *body.Reading // body of the response; nil if its content coding could not be decoded
 	request  *Message
 	response *Response
 }
@@ -161,7 +161,7 @@ func (v *sharedView) mask() (path string) {
 	return path
 }
 
-// answer returns a response without its secrets; read is the reading of its body.
+// answer returns a response without its secrets. The argument read is the result of readBody for its body.
 func (v *sharedView) answer(from *Response, read *body.Reading) *Response {
 	r := *from
 	if r.Body != nil {
@@ -182,7 +182,7 @@ func (v *sharedView) body(b *Body, r *body.Reading) *Body {
 		return b
 	}
 	out := *b
-	if r == nil { // the secrets of the body are unknown
+	if r == nil { // the body could not be decoded and may contain secrets, so it is left out
 		out.Encoding, out.Data, out.Truncated, out.SHA256 = EncodingBase64, "", true, ""
 		return &out
 	}

@@ -30,7 +30,7 @@ func (e *Event) Fit(most int64) {
 	}
 }
 
-// FitAttempts is Fit for a page of attempts, in their order of importance.
+// FitAttempts is like Fit, for a page of attempts. The attempts at the start of the page have priority.
 func FitAttempts(list List[Attempt], most int64) { fitAttempts(list.Data, &most) }
 
 func fitAttempts(list []Attempt, left *int64) {

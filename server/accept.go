@@ -230,8 +230,8 @@ func (c *conn) answerOverloaded() {
 	}
 }
 
-// accessOverloaded reports a request that is refused with 503 overloaded to the access log. err is the error
-// of writing the answer; if there was one, the reported status is 0, because the caller got no answer.
+// accessOverloaded reports a request that is refused with 503 overloaded to the access log. The argument err is
+// the error of writing the answer; if there was one, the reported status is 0, because the caller got no answer.
 func (c *conn) accessOverloaded(err error) {
 	a := Access{Status: relay.Status(errOverloaded.Code), Code: errOverloaded.Code}
 	if err != nil {

@@ -42,12 +42,12 @@ type Stats struct {
 	Channels   int    `json:"channels"` // open towards local servers
 	Queued     int    `json:"queued"`   // queued attempts
 	SpoolBytes int64  `json:"spoolBytes"`
-	Committed  int64  `json:"committed"` // steps of the journal since start
+	Committed  int64  `json:"committed"` // steps that were committed since the start of this process
 	Version    string `json:"version"`
 	Node       string `json:"node"`  // name of this node
 	Peers      int    `json:"peers"` // other nodes whose tunnels can be used
-	// ForwardedOut is the number of channels that this node has opened through other nodes since the start, and
-	// ForwardedIn is the number of channels that other nodes have opened through this one.
+	// ForwardedOut is the number of channels that this node has opened through other nodes, and ForwardedIn is
+	// the number of channels that other nodes have opened through this one, both since the start of this process.
 	ForwardedOut int64 `json:"forwardedOut"`
 	ForwardedIn  int64 `json:"forwardedIn"`
 

@@ -62,7 +62,7 @@ func TestAdmin(t *testing.T) {
 		if w.Code != want {
 			t.Errorf("%s: got %d, want %d", path, w.Code, want)
 		}
-		if strings.Contains(w.Body.String(), "-test.") { // an argument of this process
+		if strings.Contains(w.Body.String(), "-test.") { // the test program has arguments that begin with -test.
 			t.Errorf("%s tells the arguments of the process", path)
 		}
 	}

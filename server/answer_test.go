@@ -255,7 +255,7 @@ func TestOwnAnswerIsSentAsItIs(t *testing.T) {
 	}
 }
 
-// TestRefusalEndsTheConnection: a request behind a refused one on the same connection is not captured.
+// TestRefusalEndsTheConnection: a request that follows a refused one on the same connection is not captured.
 func TestRefusalEndsTheConnection(t *testing.T) {
 	t.Parallel()
 	u := &upstream{}

@@ -47,8 +47,8 @@ func (s *Server) newBase() *http.Server {
 	}
 }
 
-// HeadLimit returns the limit of a head for net/http; maxHead 0 means none. net/http itself reads 0 as
-// 1 MiB, and adds a few KiB to the number.
+// HeadLimit returns the value of http.Server.MaxHeaderBytes for the limit maxHead, of which 0 means no limit.
+// net/http takes 0 for 1 MiB, and adds a few KiB to any number.
 func HeadLimit(maxHead int) int {
 	if maxHead <= 0 {
 		return math.MaxInt32
@@ -157,7 +157,7 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 		}
 		w.Header().Set("Location", s.opt.Site.URL(target))
 		w.Header().Set("Content-Length", "0")
-		// With 308 the client repeats the method.
+		// After 308, unlike 301, the client sends the request again with the same method and body.
 		w.WriteHeader(http.StatusPermanentRedirect)
 	case s.starting.Load():
 		writeProblem(w, errStarting)

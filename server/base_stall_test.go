@@ -27,8 +27,8 @@ const (
 type h2Viewer struct {
 	t      *testing.T
 	c      net.Conn
-	resets chan uint32 // streams that were reset
-	ended  chan uint32 // streams that ended without a reset
+	resets chan uint32 // ids of the streams that the server has reset
+	ended  chan uint32 // ids of the streams that ended without a reset
 }
 
 // viewH2 connects an h2Viewer in memory; window is the initial flow control window of each stream.

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestChallengeOnPlainHTTP: on plain HTTP, a request for a pending challenge is answered for an alias and for
-// the base host. Other paths reach the alias or are redirected.
+// TestChallengeOnPlainHTTP: on plain HTTP, the request of a certificate authority for a pending ACME challenge is
+// answered on an alias host and on the base host. Other paths reach the alias or are redirected.
 func TestChallengeOnPlainHTTP(t *testing.T) {
 	t.Parallel()
 	u := &upstream{}

@@ -105,7 +105,7 @@ func (c *compressor) suits() bool {
 		slices.Contains(compressed, kind) && h.Get("Content-Encoding") == "" && h.Get("Content-Disposition") == ""
 }
 
-// decide sends the head and the bytes that were held back. gz says whether this answer is compressed.
+// decide sends the head and the bytes that were held back. The argument gz says whether to compress the answer.
 func (c *compressor) decide(gz bool) error {
 	c.decided = true
 	h := c.Header()
@@ -146,7 +146,7 @@ func (c *compressor) FlushError() error {
 // Flush implements http.Flusher.
 func (c *compressor) Flush() { _ = c.FlushError() }
 
-// Unwrap lets http.ResponseController find deadlines.
+// Unwrap lets http.ResponseController find the methods that set deadlines.
 func (c *compressor) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 // close ends the answer. After a panic of the handler it is not called, so that the answer stays incomplete.

@@ -249,8 +249,8 @@ func (c *conn) Read(p []byte) (int, error) {
 	c.body.waited += now.Sub(begun)
 	c.body.bytes += int64(n)
 	if waits.IsLate(until, now) {
-		// This process was probably stopped for a while. The caller is not blamed for that time, so the
-		// measurement of its rate starts anew.
+		// This process was probably suspended for a while. The caller is not blamed for that time, so the
+		// measurement of its rate starts again.
 		c.body = bodyMeter{}
 	}
 	switch {

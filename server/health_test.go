@@ -84,8 +84,8 @@ func TestReadinessFollowsTheTruth(t *testing.T) {
 	})
 }
 
-// TestReadinessDoesNotWaitForever: if the store does not answer, three callers of verdict get unavailable
-// after readyTimeout, and only one call asks the store.
+// TestReadinessDoesNotWaitForever: if the store does not answer, three calls of verdict at the same time return
+// unavailable after readyTimeout, and only one of them asks the store.
 func TestReadinessDoesNotWaitForever(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

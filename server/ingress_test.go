@@ -216,7 +216,7 @@ func TestIdleConnectionsAreClosedSilently(t *testing.T) {
 			readAnswer(t, r, "GET")
 		}
 		for _, part := range []string{"POST / HTTP/1.1\r\nHost: shop.hooks.test\r\nContent-Length: 1\r\n\r\n", "x"} {
-			send(t, c, part) // the body has a deadline of its own
+			send(t, c, part) // reading the body sets another deadline, after which that of the idle connection must be set again
 		}
 		readAnswer(t, r, "POST")
 		begun = time.Now()

@@ -11,8 +11,8 @@ import (
 	"relay"
 )
 
-// lateConn imitates a process that is stopped when a deadline passes: the first call that fails at its
-// deadline returns only after another time of length stopped.
+// lateConn imitates a process that is suspended while a deadline passes: the first call that fails at its
+// deadline returns later than that, by the duration in the field stopped.
 type lateConn struct {
 	net.Conn
 	stopped time.Duration
@@ -32,7 +32,7 @@ func (c *lateConn) Read(p []byte) (int, error) { return c.late(c.Conn.Read(p)) }
 // Write implements net.Conn.
 func (c *lateConn) Write(p []byte) (int, error) { return c.late(c.Conn.Write(p)) }
 
-// TestDeadlineNoticedLate: if relayd was stopped when the deadline of a caller passed, what the caller sent
+// TestDeadlineNoticedLate: if relayd was suspended when the deadline of a caller passed, what the caller sent
 // or read in that time counts as in time. If the caller did nothing, a read waits one second more, and a
 // write another stall time, before it fails.
 func TestDeadlineNoticedLate(t *testing.T) {
@@ -40,7 +40,7 @@ func TestDeadlineNoticedLate(t *testing.T) {
 	const stall, stopped = 10 * time.Second, time.Hour
 	for name, test := range map[string]struct {
 		call       func(c *conn) error
-		callerSent bool          // the caller acts while the process is stopped
+		callerSent bool          // the caller sends or reads while the process is suspended
 		took       time.Duration // time until the call fails; 0 = it succeeds
 	}{
 		"body":       {call: func(c *conn) error { _, err := c.Read(make([]byte, 1)); return err }, callerSent: true},

@@ -10,7 +10,7 @@ import (
 // Bounds of log lines of one kind. A flood of requests or connections must not become
 // a flood of lines, because every request would wait for the log.
 const (
-	logPerSecond = 20               // relay-made answers at level info
+	logPerSecond = 20               // lines a second about relay-made answers at level info
 	logInterval  = 10 * time.Second // time between two lines of any other limited kind
 )
 

@@ -27,8 +27,8 @@ import (
 // for a machine that stops for seconds.
 const patience = time.Minute
 
-// TestMain fails if goroutines outlive the tests. It waits for a while, because some goroutines end after
-// their connection or listener was closed.
+// TestMain fails if goroutines outlive the tests. It waits for a while, because some goroutines end only
+// some time after their connection or listener was closed.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if code == 0 {

@@ -109,7 +109,7 @@ func (l *proxyListener) Accept() (net.Conn, error) {
 }
 
 // run accepts connections and passes them to Accept. It also passes each error to Accept before it tries
-// again. So it pauses after an error until the code that calls Accept does so again.
+// again. So after an error it pauses until Accept is called again.
 func (l *proxyListener) run() {
 	for l.ctx.Err() == nil {
 		c, err := l.inner.Accept()

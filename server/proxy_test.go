@@ -44,7 +44,7 @@ func dialAs(t *testing.T, source, addr string) net.Conn {
 	c, err := d.Dial("tcp", addr)
 	if err != nil {
 		if runtime.GOOS != "linux" && errors.Is(err, syscall.EADDRNOTAVAIL) {
-			// On Linux the whole of 127.0.0.0/8 is local.
+			// Only on Linux is each address of 127.0.0.0/8 local by default.
 			t.Skipf("this system has no address %s: %v", source, err)
 		}
 		t.Fatal(err)

@@ -74,15 +74,15 @@ type Options struct {
 	// protocols.
 	Admission *admission.Limiter
 
-	// Access is called at the end of each request to an alias host, also of refused ones. It must not
-	// block. nil = no calls.
+	// Access is called at the end of each request, also of a refused one, to any host except the base host.
+	// It must not block. nil = no calls.
 	Access func(Access)
 
 	// Registry gets the metrics of docs/metrics.md; nil = none.
 	Registry prometheus.Registerer
 
 	// Ready returns the degraded parts, and the reasons why no new events can be accepted. It is called
-	// at most once a second, with a ctx of four seconds. nil = always ready.
+	// at most once a second, with a ctx that ends after four seconds. nil = always ready.
 	Ready func(ctx context.Context) (degraded, reasons []string)
 
 	Log *slog.Logger // nil = discarded
@@ -129,7 +129,7 @@ type Server struct {
 	conns     map[*conn]struct{}
 	busy      int // captures in progress
 	closed    bool
-	drained   chan struct{} // closed when stopping and busy is 0
+	drained   chan struct{} // closed once a stop has begun and busy is 0
 }
 
 // New returns a Server. It does nothing before Serve.
@@ -262,7 +262,7 @@ func (s *Server) StopAccepting() {
 }
 
 // allAnswered reports whether no accept loop runs and no connection waits for its first
-// request or is inside a head.
+// request or has sent only a part of a head.
 func (s *Server) allAnswered() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -43,7 +43,8 @@ type stallConn struct {
 // timeout is left.
 const slack = 16
 
-// Write sends p in pieces, each with its own deadline. It continues a piece that was taken in part.
+// Write sends p in pieces, each with its own deadline. It continues a piece of which the
+// system has taken only a part.
 func (c *stallConn) Write(p []byte) (int, error) {
 	for sent := 0; ; {
 		limit := c.armDeadline()
@@ -172,5 +173,5 @@ func (a *stallWriter) FlushError() error {
 // Flush implements http.Flusher.
 func (a *stallWriter) Flush() { _ = a.FlushError() }
 
-// Unwrap lets http.ResponseController find the read deadlines.
+// Unwrap lets http.ResponseController find the method that sets read deadlines.
 func (a *stallWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }

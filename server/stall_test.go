@@ -218,7 +218,8 @@ func dialBuffered(t *testing.T, addr string, size int) net.Conn {
 	return c
 }
 
-// TestIdleConnectionsAreCheap: two thousand idle connections take at most 20 KiB each, for both ends.
+// TestIdleConnectionsAreCheap: two thousand idle connections take at most 20 KiB each, which includes the
+// memory of the client.
 func TestIdleConnectionsAreCheap(t *testing.T) {
 	o := testOptions(t, &upstream{answer: func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {
 		_, _ = io.WriteString(in.Caller, "HTTP/1.1 204 No Content\r\n\r\n")

@@ -42,7 +42,7 @@ func TestBudget(t *testing.T) {
 		t.Errorf("a name that was counted: %v", err)
 	}
 	for i := range quotaTotal - quotaPerAccount {
-		// Each account gets two names.
+		// Each further account uses two names.
 		if err := spend(fmt.Sprintf("b%d.test", i), int64(2+i/2)); err != nil {
 			t.Errorf("another account: %v", err)
 		}
@@ -67,7 +67,7 @@ func TestBudgetAhead(t *testing.T) {
 	t.Parallel()
 	b, now := &quota{&certmagic.FileStorage{Path: t.TempDir()}}, time.Now()
 	for i := range quotaTotal / 2 {
-		// The first account gets half of its share, and each other account one name.
+		// The first account uses half of its quota, and each other account uses one name.
 		if err := b.use(t.Context(), fmt.Sprintf("a%d.test", i), int64(max(0, i-quotaPerAccount/2+1)), now, true); err != nil {
 			t.Fatal(err)
 		}
