@@ -114,8 +114,8 @@ func (b *browser) forget() {
 	b.errors = nil
 }
 
-// expect allows console errors about pages of the dashboard with these statuses, also errors from before the
-// call.
+// expect allows console errors about pages of the dashboard with these statuses, also those that were collected
+// before the call.
 func (b *browser) expect(statuses ...int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

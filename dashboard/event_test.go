@@ -319,7 +319,7 @@ func TestShareForOneUse(t *testing.T) {
 	contains(t, "list", r.get("/events/"+id, 200), "replay and view, once", "1 use")
 }
 
-// busyEvents returns overloaded for reads of whole events while busy is set.
+// busyEvents returns the error overloaded for reads of whole events while busy is set.
 type busyEvents struct {
 	events
 	busy atomic.Bool

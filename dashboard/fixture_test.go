@@ -356,8 +356,8 @@ func (c *channel) Ready() <-chan struct{}              { return c.ready }
 func (c *channel) End(time.Duration) (e relay.ConnEnd) { return e }
 func (c *channel) CloseWrite() error                   { return nil }
 
-// count returns how often text occurs in the part of a page after the text from; the dialog of keyboard
-// shortcuts does not count.
+// count returns how often text occurs in a page after the first occurrence of the text in the parameter from;
+// the dialog of keyboard shortcuts does not count.
 func count(page, from, text string) int {
 	_, rest, _ := strings.Cut(page, from)
 	return strings.Count(rest, text) - strings.Count(rest[max(0, strings.Index(rest, `<dialog id="keys"`)):], text)

@@ -56,7 +56,7 @@ func TestBrowserKeys(t *testing.T) {
 	b.key("/")
 	b.until(`document.activeElement.id === "search" `)
 	b.write("#search", "jkrdcsfx/?ga")
-	b.until(`document.querySelector("#search").value.endsWith("jkrdcsfx/?ga")`) // the driver types / even where that was prevented
+	b.until(`document.querySelector("#search").value.endsWith("jkrdcsfx/?ga")`) // the driver of the test inserts / into the field even if the page prevents that
 	if value[bool](b, `document.querySelector("#keys").open || location.pathname !== "/events/`+second+`"`) {
 		t.Error("a key did something while somebody typed")
 	}
@@ -170,7 +170,7 @@ func TestBrowserReadsTheNextEventAhead(t *testing.T) {
 	b.key("[")
 	b.until(shown(first) + ` && asked.some(url => url.includes("` + first + `"))`)
 	b.until(`!shownAhead`)
-	if n := value[int](b, `permissions`); n != 0 { // reading it takes up to 8 ms, because Chromium asks another process
+	if n := value[int](b, `permissions`); n != 0 { // the page must not read the permission here: that takes up to 8 ms, because Chromium asks another process
 		t.Errorf("the permission to notify was read %d times, though nobody wants notifications", n)
 	}
 }

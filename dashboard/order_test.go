@@ -11,7 +11,8 @@ import (
 	"relay"
 )
 
-// found returns the matches of the first group of pattern in the part of a page that follows the text from.
+// found returns the matches of the first group of pattern in a page, after the first occurrence of the text in
+// the parameter from.
 func found(t *testing.T, page, from, pattern string) (all []string) {
 	t.Helper()
 	_, part, there := strings.Cut(page, from)

@@ -219,8 +219,8 @@ func TestSendFromSampleAndNothing(t *testing.T) {
 	}
 }
 
-// TestSendRefusals checks the status and the message of each error of the form. Nothing is sent or stored
-// then.
+// TestSendRefusals checks the status and the message of each error of the form. A refused form sends and stores
+// nothing.
 func TestSendRefusals(t *testing.T) {
 	t.Parallel()
 	r := newResendFixture(t)

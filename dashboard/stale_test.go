@@ -104,7 +104,8 @@ func TestStaleForms(t *testing.T) {
 	}
 }
 
-// formWith returns the form of a page that is sent to action and contains field.
+// formWith returns the form of a page that is sent to the address action and has a field with the name in the
+// parameter field.
 func (r *fixture) formWith(page, action, field string) *pageForm {
 	r.t.Helper()
 	for _, f := range formsOf(r.t, page, r.get(page, 200)) {

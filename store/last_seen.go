@@ -9,7 +9,7 @@ import (
 
 // mostStopped is the longest time for which a relay may have been stopped before a start doubts its clock. A
 // clock that is ahead by less is trusted, so that events may be deleted too early by the time that it is ahead.
-// If events are kept for less than mostStopped, judgeClock therefore uses that time instead.
+// If the shortest retention is less than mostStopped, judgeClock therefore uses that retention instead.
 const mostStopped = time.Hour
 
 // judgeClock checks the clock before the first loop that deletes old events. A machine may start with a wrong

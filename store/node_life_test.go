@@ -17,7 +17,8 @@ import (
 	"relay/store/pgtest"
 )
 
-// addNode adds the row of a node. Nothing changes the heartbeat in this row.
+// addNode adds the row of a node that has no process, so that nothing but the test changes the heartbeat in the
+// row.
 func addNode(t *testing.T, o store.Options, id, name string, seen time.Time) {
 	t.Helper()
 	_, err := database(t, o).Exec(`INSERT INTO nodes (id, name, peer_addr, peer_key, version, schema_version, started_at, seen_at, beat, state)
@@ -353,8 +354,8 @@ func TestNodeNoticesANewerSchema(t *testing.T) {
 	settled(t, s.Accept(eventAt(s, withAlias(t, s), time.Now(), relay.StateDelivering, "x")))
 }
 
-// A start may have to wait for a locked table longer than the time after which other nodes declare the node
-// dead. It keeps sending heartbeats meanwhile.
+// A start may have to wait for a locked table longer than the time after which other nodes declare a node dead.
+// The starting node keeps sending heartbeats during this wait.
 func TestBeatDuringASlowStart(t *testing.T) {
 	t.Parallel()
 	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a", Version: "v1"}

@@ -354,8 +354,8 @@ var pairs = []struct {
 	{a: renewToken, b: removeAccount("bob")},
 }
 
-// Two operations whose transactions overlap have the same result as one after the other. The stored rows, the
-// audit log and the two results must be those of one of the two orders.
+// Two operations whose transactions overlap have the same result as if they had run one after the other. The
+// stored rows, the audit log and the two results must be those of one of the two orders.
 func TestOperationsAtOnce(t *testing.T) {
 	t.Parallel()
 	o := store.Options{URL: pgtest.URL(t) + "&application_name=pairs", DataDir: t.TempDir(), AliasClaim: true, MaxAliases: 2, SecretKeys: []seal.Key{seal.NewKey()}}

@@ -90,7 +90,7 @@ func (c *cuttingProxy) accept() {
 	}
 }
 
-// pass copies bytes in one direction until bytesLeft are copied, and then cuts the connection. If the
+// pass copies bytes in one direction until it has copied bytesLeft bytes, and then cuts the connection. If the
 // proxy is calm, it cuts nothing.
 func (c *cuttingProxy) pass(to, from net.Conn, bytesLeft int, up bool, cut func()) {
 	defer func() { _, _ = to.Close(), from.Close() }()

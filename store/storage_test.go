@@ -212,7 +212,7 @@ func TestFullDiskWithoutMinFree(t *testing.T) {
 	}
 }
 
-// The free space is read from the file system if no test hook replaces it.
+// The free space is read from the file system if the option FreeSpace is nil.
 func TestFreeSpace(t *testing.T) {
 	t.Parallel()
 	s := mustServe(t, store.Options{DataDir: t.TempDir(), MinFree: math.MaxInt64})

@@ -6,7 +6,7 @@ import (
 	"relay/dashboard/page"
 )
 
-// Pages are the pages of aliases. The pages of events embed it, because they show the list of their
+// Pages are the pages of aliases. The pages of events embed this type, because they show the list of their
 // alias.
 type Pages struct{ *page.Pages }
 

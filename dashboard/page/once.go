@@ -30,7 +30,7 @@ const (
 	oncePatience = ReplayWait + 5*time.Second
 	oncePause    = 50 * time.Millisecond // first pause between two calls of BeginIdempotent, each of which writes to the store; each pause is twice as long as the one before
 	oncePauseMax = time.Second
-	maxOnceHTML  = 64 << 10 // largest page in bytes that is stored; instead of a larger page, a repeated form gets a redirect to its page
+	maxOnceHTML  = 64 << 10 // largest page in bytes that is stored; for a larger one, a second submission gets a redirect to the page of the form
 )
 
 // formAnswer is the stored response to a form that has been handled. A second submission of the same

@@ -74,8 +74,8 @@ func TestFormWhosePageFailsActsOnce(t *testing.T) {
 	}
 }
 
-// TestSecondFormsAskSeldom: a second submission of a form that waits for the first one queries the store only
-// 5 to 20 times, because each query is a transaction that writes.
+// TestSecondFormsAskSeldom: while a second submission of a form waits for the first one, it queries the store
+// only 5 to 20 times, because each query is a transaction that writes.
 func TestSecondFormsAskSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &stillRunning{}

@@ -28,7 +28,7 @@ type Regions struct {
 // Region is a part of a page.
 type Region struct {
 	ID    string // id of its element
-	Inner bool   // the region is inside another part of the page, and is sent alone only if the script names it
+	Inner bool   // the region is inside another region; Render leaves it out unless the script names it
 	// Has reports whether the script already shows this region, given the address that the script names for
 	// it; nil = never.
 	Has func(address string) bool
