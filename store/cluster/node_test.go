@@ -119,7 +119,7 @@ func TestManyRevisionsAreReadAtOnce(t *testing.T) {
 	t.Parallel()
 	s := openCluster(t, t.TempDir())
 	const n = 2*revisionPage + 1
-	for first := 0; first < n; first += 100 { // one transaction has only a few seconds
+	for first := 0; first < n; first += 100 { // not all in one transaction, because it has a time limit of a few seconds
 		if err := s.db.Update(t.Context(), "", func(c *db.Tx) error {
 			for i := first; i < min(first+100, n); i++ {
 				c.Announce(relay.Change{Kind: relay.ChangeAlias, Alias: int64(i + 1)})

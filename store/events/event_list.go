@@ -111,7 +111,7 @@ type listing struct {
 	args    []any
 	marked  bool           // the filter selects events with marks, of which there are few
 	content *contentFilter // nil = the filter needs no heads or bodies
-	start   relay.ID       // value of before when the list begins
+	start   relay.ID       // value of the field before at the start of the list
 	before  relay.ID       // exclusive upper bound of the ids
 	floor   relay.ID       // inclusive lower bound of the ids
 	slice   int

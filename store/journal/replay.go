@@ -182,5 +182,5 @@ func cancelSome(c *db.Tx, who relay.Actor, e *relay.Event, until int) (int, erro
 	c.Publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
 	c.Do(`DELETE FROM queue WHERE event_id = ? AND n <= ?
 		AND EXISTS (SELECT 1 FROM attempts a WHERE a.event_id = queue.event_id AND a.n = queue.n AND a.state = 5)`, e.ID, last)
-	return len(rows), c.RunOne(events.EndEvent, []any{e.ID, last, events.Canceled, fault.Code, fault.Message, 0, nil, ""}) // the event shows the end of its last attempt
+	return len(rows), c.RunOne(events.EndEvent, []any{e.ID, last, events.Canceled, fault.Code, fault.Message, 0, nil, ""}) // the row of an event repeats the end of its last attempt
 }

@@ -19,7 +19,7 @@ type removalCandidate struct {
 	Attempts int      `db:"attempts"`
 	Payloads int      `db:"payloads"`
 	Bytes    int64    `db:"bytes"`  // as counted in the storage of its alias
-	Inline   int64    `db:"inline"` // of these, the bytes of bodies in payloads
+	Inline   int64    `db:"inline"` // part of Bytes: the bodies in the table payloads
 	Parts    int      `db:"parts"`
 }
 

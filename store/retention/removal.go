@@ -57,7 +57,7 @@ func (r *Retention) afterRemoval(ctx context.Context, took time.Duration) error 
 // removalTx is pacedUpdate without the checkpoint and the pause. It returns how long the writer was held.
 func (r *Retention) removalTx(ctx context.Context, what string, fn func(c *db.Tx, budget int) error) (took time.Duration, err error) {
 	p := &r.pace
-	select { // ends with ctx, because a transaction of another goroutine may take long: it may wait for other nodes
+	select { // the wait ends with ctx, because the transaction of another goroutine may take long: it may wait for other nodes
 	case p.turn <- struct{}{}:
 	case <-ctx.Done():
 		return 0, ctx.Err()

@@ -14,7 +14,7 @@ import (
 // Usage, and guarded by the lock of Usage.
 type accountStorage struct {
 	limit   int64                  // limit of an account without its own; 0 = none
-	own     map[int64]int64        // limits of single accounts; 0 = none
+	own     map[int64]int64        // limits of the accounts that have their own; 0 = none
 	owners  map[int64]int64        // owner of each alias; empty if no account has a limit
 	stored  map[int64]*bytesStored // stored bytes by account, without accounts that store nothing; empty if no account has a limit
 	changed atomic.Bool            // owners or limits may have changed since ReadLimits has read them

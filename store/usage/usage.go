@@ -51,7 +51,7 @@ type Usage struct {
 	mu       sync.Mutex
 	aliases  map[int64]*bytesStored
 	counted  bool
-	heard    int64 // number of the newest revision that is counted
+	heard    int64 // number of the newest revision whose bytes are counted
 	accounts accountStorage
 }
 
@@ -256,7 +256,7 @@ func (u *Usage) Start(ctx context.Context) error {
 		return u.db.Fault("count stored bytes", err)
 	}
 	q := u.db.Session(ctx, tx)
-	if err := q.Get(&u.heard, `SELECT COALESCE(MAX(id), 0) FROM revisions`); err != nil { // the first query takes the snapshot
+	if err := q.Get(&u.heard, `SELECT COALESCE(MAX(id), 0) FROM revisions`); err != nil { // the first query of the transaction takes its snapshot
 		_ = tx.Rollback()
 		return u.db.Fault("count stored bytes", err)
 	}
