@@ -63,8 +63,8 @@ func SplitServer(s string) (user, host, port string, err error) {
 	return user, host, port, nil
 }
 
-// resolve finds the address of a server by ~/.ssh/config as ssh does; a port or user in the parameter
-// server takes precedence. say gets warnings about unsupported settings.
+// resolve finds the address of a server by ~/.ssh/config as ssh does; a port or user in the parameter server takes
+// precedence. The function say gets warnings about unsupported settings.
 func resolve(server, home string, say func(string)) (address, error) {
 	user, host, port, err := SplitServer(server)
 	if err != nil {
@@ -76,7 +76,7 @@ func resolve(server, home string, say func(string)) (address, error) {
 	return a, nil
 }
 
-// apply applies a ssh_config file. If the file cannot be parsed, say gets a warning and the login goes on,
+// apply applies a ssh_config file. If the file cannot be parsed, the function say gets a warning and the login goes on,
 // because ssh understands more than this parser.
 func (a *address) apply(path, name, home string, say func(string)) {
 	content, err := os.ReadFile(path)

@@ -23,9 +23,9 @@ const bufferSize = 64 << 10
 
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
-// serveChannel accepts a channel and carries it to the target until both directions have ended. The local
-// server is dialed at the first byte, because spare channels need no connection to it, and a failed dial is
-// reported before any byte was sent.
+// serveChannel accepts a channel and connects it with the target until both directions have ended. The local server is
+// dialed at the first byte, because spare channels need no connection to it, and a failed dial is reported before any
+// byte was sent.
 func (t *tunnel) serveChannel(ctx context.Context, offer *link.Offer, f Forward) {
 	// The context open ends at the relay's CLOSE, or together with the connection.
 	open, closed := context.WithCancel(ctx)

@@ -153,7 +153,7 @@ func TestOrderlyEndIsEOFAtOnceAndChannelStays(t *testing.T) {
 		t.Errorf("read %q, %v", text, err)
 	}
 	alive(t, ch)
-	// The other direction still works.
+	// The direction to the local server still works.
 	_, _ = ch.Write([]byte(" more"))
 	_ = ch.CloseWrite()
 	if text, err := io.ReadAll(c); string(text) != "ask more" || err != nil {

@@ -227,8 +227,8 @@ func fields(n *ast.MappingNode, what string, known ...string) (map[string]ast.No
 	return values, nil
 }
 
-// value decodes a scalar and parses it as a target. A usage error of parse gets the position of the
-// scalar in the file.
+// value decodes a scalar and parses it as a target. A usage error of the function parse gets the position of the scalar
+// in the file.
 func value[T any](key string, n ast.Node, decode func(string, ast.Node) (T, error), parse func(T) (Target, error)) (Target, error) {
 	v, err := decode(key, n)
 	if err != nil {
@@ -241,8 +241,8 @@ func value[T any](key string, n ast.Node, decode func(string, ast.Node) (T, erro
 	return target, err
 }
 
-// text returns a string, and number returns a decimal integer. The library would convert one into the other,
-// and would read 03000 as 1536. Errors of text and number name the key.
+// text returns a string, and number returns a decimal integer. The YAML library itself would convert a string into a
+// number and a number into a string, and would read 03000 as 1536. Errors of text and number name the key.
 func text(key string, n ast.Node) (s string, err error) {
 	if n.Type() != ast.StringType && n.Type() != ast.LiteralType || yaml.NodeToValue(n, &s) != nil {
 		return "", configError(n.GetToken(), "%s: expected text here", key)

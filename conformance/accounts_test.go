@@ -137,8 +137,8 @@ func (p *person) stream(query string) <-chan error {
 	return p.r.follow(p.r.bearer(p.r.t.Context(), p.token, "GET", "/stream"+query, ""))
 }
 
-// wait calls the API to wait for an event that never comes, and returns once the server counts the call. When
-// the call ends, the returned channel gets its error, or an error with its status.
+// wait calls the API to wait for an event that never comes, and returns when the server counts the call. When the call
+// ends, the returned channel gets its error, or an error with its status.
 func (p *person) wait(query string) <-chan error {
 	p.r.t.Helper()
 	open := p.r.metric("relay_api_waits")

@@ -124,8 +124,9 @@ func (a *attack) login(p *person) (*ssh.Client, error) {
 	})
 }
 
-// extendedData opens tunnels, one after another, and answers each request on them with extended data until the
-// attack ends. If relayd has not cut one of these connections by then, it goes on for up to 30 s.
+// extendedData opens tunnels, one after another, and answers each request on them with extended data until the attack
+// ends. If relayd has cut none of these SSH connections by then, extendedData goes on until relayd has cut one, for up
+// to 30 s.
 func (a *attack) extendedData(p *person) {
 	for last := a.until.Add(30 * time.Second); a.left() > 0 || a.cut.Load() == 0 && time.Now().Before(last); {
 		c, err := a.login(p)

@@ -138,7 +138,7 @@ func TestFaultClock(t *testing.T) {
 		}
 		s.expires(databaseURL == "")
 		s.r.stop(syscall.SIGTERM)
-		s.clock.set(31 * 24 * time.Hour) // 31 days ahead, as when some of the events were stored
+		s.clock.set(31 * 24 * time.Hour) // 31 days ahead, as in one of the jumps above, when some of the events were stored
 		s.r.start()
 		s.connect()
 		// During this time, relayd's periodic work, such as retention, runs several times. s.complete checks

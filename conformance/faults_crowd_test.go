@@ -20,8 +20,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// crowd holds clients with one tunnel each. They reconnect after every loss as relay up does: at once, and
-// then after a random part of a bound that doubles.
+// crowd holds clients with one tunnel each. They reconnect after every loss as relay up does: at once, and after each
+// failed try with a random delay, whose upper limit doubles each time.
 type crowd struct {
 	r      *relayServer
 	n      int
@@ -148,7 +148,7 @@ func (c *crowd) back() {
 	c.r.waitFor(time.Minute, "all tunnels", func() bool { return int(c.online.Load()) == c.n })
 }
 
-// ask sends one request to each alias and counts the requests that were not answered with 200.
+// ask sends one request to each alias, and returns the number of requests that were not answered with 200.
 func (c *crowd) ask() (failed int) {
 	var bad atomic.Int32
 	var work sync.WaitGroup
@@ -250,7 +250,8 @@ func TestFaultLargeBodies(t *testing.T) {
 	}
 }
 
-// probe calls an alias ten times a second until end is closed.
+// probe calls an alias about ten times a second until the channel end is closed, and returns the waits and the number
+// of errors.
 func (r *relayServer) probe(alias string, end chan struct{}) (q quiet) {
 	for {
 		begun := time.Now()
@@ -278,7 +279,8 @@ func sumOf(path string, n int64) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// sendLarge sends bodies all at once and counts the requests that were not answered with 200.
+// sendLarge sends one body of n bytes from each sender, all at once, and returns the number of requests that were not
+// answered with 200.
 func (r *relayServer) sendLarge(alias string, senders int, n int64) int {
 	client := callerTo(r.http, 3*time.Minute)
 	defer client.CloseIdleConnections()

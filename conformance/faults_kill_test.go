@@ -15,8 +15,8 @@ import (
 // response.
 var kinds = []string{"plain", "chunked", "large", "until-close", "upgrade", "broken"}
 
-// mixedServer is a local server for a mixed load: it responds with a length, in chunks with the body
-// of the request, until the end of the connection, with 101, or not at all.
+// mixedServer is a local server for a mixed load. Depending on the kind of request, it responds with a Content-Length,
+// with the request's body in chunks, with a body that ends with the connection, with 101, or not at all.
 func mixedServer(t *testing.T) string {
 	t.Helper()
 	return serveLocal(t, func(w http.ResponseWriter, req *http.Request) {

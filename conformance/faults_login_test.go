@@ -27,7 +27,7 @@ func TestFaultLineCutWhilePostgresIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Cut()
-	<-time.After(size(6*time.Second, 30*time.Second)) // relay up must survive three refusals, one a second
+	<-time.After(size(6*time.Second, 30*time.Second)) // in this time, several logins of relay up fail, and it must still try again
 	events := exec.Command(relay, append([]string{"events", "cut"}, server...)...)
 	events.Env = r.env()
 	said, err := events.CombinedOutput()

@@ -166,8 +166,8 @@ func (r *relayServer) descriptors() map[string]int {
 	return kinds
 }
 
-// atRest returns the values of an idle server. Before that, it makes concurrent requests, because the server
-// must have opened all connections to its store.
+// atRest returns the values of an idle server. It first makes concurrent requests, so that the server has opened all
+// connections to its store, and the values include them.
 func (r *relayServer) atRest() stats {
 	r.t.Helper()
 	for range 5 {

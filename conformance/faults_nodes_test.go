@@ -76,7 +76,7 @@ func swept(nodes ...*relayServer) (dead, attempts float64) {
 	return dead, attempts
 }
 
-// since polls until ok returns true. It returns the time from the argument begun until then.
+// since polls until the function ok returns true. It returns the time from the parameter begun until then.
 func (r *relayServer) since(begun time.Time, what string, ok func() bool) time.Duration {
 	r.t.Helper()
 	r.waitFor(60*time.Second, what, ok)

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// pausedLimit is each time limit of the relayd of TestFaultPaused, which is stopped for longer.
+	// pausedLimit is the value of each time limit of relayd in TestFaultPaused. The test stops relayd for longer than
+	// that.
 	pausedLimit = 3 * time.Second
 	// pausedLarge is more than the buffers between local server and caller take.
 	pausedLarge = 8 << 20
@@ -43,9 +44,9 @@ func pausedCases() []pausedCase {
 	}
 }
 
-// TestFaultPaused stops relayd for longer than every time limit of a request, as a suspended machine or a
-// frozen container does. What its peers did in that time counts as done in time: no request fails, and none is
-// queued.
+// TestFaultPaused stops relayd for longer than every time limit of a request, as a suspended machine or a frozen
+// container does. What its peers did while it was stopped counts as done within the limits: no request fails, and none
+// is queued.
 func TestFaultPaused(t *testing.T) {
 	t.Parallel()
 	limit := pausedLimit.String()
@@ -119,8 +120,8 @@ func pausedServer(paused <-chan struct{}) http.HandlerFunc {
 	}
 }
 
-// run plays the caller on one connection. It calls begun once the pause may begin, and waits until paused is
-// closed in the pause.
+// run plays the caller on one connection. It calls the function begun when the pause may begin, and waits until the
+// channel paused is closed in the pause.
 func (c pausedCase) run(addr string, begun func(), paused <-chan struct{}) error {
 	if c.dials {
 		begun()

@@ -39,19 +39,18 @@ type ChannelOptions struct {
 	// block for long: x/crypto stops reading the connection while 16 requests wait. A request that the
 	// function does not answer is refused. nil refuses all requests.
 	Request func(*Channel, *Request)
-	// Closed is called once the peer has closed the channel, or the connection has ended.
+	// Closed is called when the peer has closed the channel, or the connection has ended.
 	Closed func()
 	EOF    EOFMeans
-	// Explains: a peer that ends the channel may report the reason until its CLOSE, so Channel.End waits
-	// for that report.
+	// Explains: a peer that ends the channel may report the reason before its CLOSE, so Channel.End waits for that
+	// report.
 	Explains bool
 	// Guarded: the peer may not send extended data (only servers send it, RFC 4254, section 5.2) nor
 	// data after EOF (section 5.3). The connection of such a peer is closed, because x/crypto keeps up
 	// to 2 MiB of these bytes unread on each channel.
 	Guarded bool
-	// Direct: reads and writes run in the goroutine of their caller, which saves two
-	// switches of goroutines for each.
-	// They have no deadline, and Close does not end them: they end with the peer's CLOSE or with the
+	// Direct: reads and writes run in the goroutine that calls Read or Write, which saves two switches of goroutines
+	// for each. They have no deadline, and Close does not end them: they end with the peer's CLOSE or with the
 	// connection. Ready must not be used.
 	Direct bool
 	// Budget bounds the unread bytes of channels, and Account is the account that they count for. Cut
@@ -200,13 +199,13 @@ func (h *Channel) End(wait time.Duration) relay.ConnEnd {
 	}
 	how := relay.ConnHow(h.found.Load())
 	if how == relay.ConnOpen && !over(h.done) && h.conn.ctx.Err() != nil {
-		// The connection has ended, and no read has found another end of the channel before.
+		// The connection has ended, and no read had found out before how the channel ended.
 		how = relay.ConnLost
 	}
 	return relay.ConnEnd{How: how}
 }
 
-// Ended is closed when the peer has closed the channel, or the connection has ended.
+// Ended returns a Go channel that is closed when the peer has closed the SSH channel, or the connection has ended.
 func (h *Channel) Ended() <-chan struct{} { return h.ended }
 
 // Read implements relay.Conn.
@@ -303,7 +302,7 @@ func (h *Channel) cutOff() {
 	_ = h.Close()
 }
 
-// SetReadDeadline, SetWriteDeadline and SetDeadline implement net.Conn.
+// SetReadDeadline sets the deadline of reads.
 func (h *Channel) SetReadDeadline(t time.Time) error {
 	h.reads.deadline.set(t)
 	return nil

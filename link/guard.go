@@ -38,7 +38,7 @@ const guardInterval = 250 * time.Millisecond
 func (c *Conn) guard(ch *guardedReads, ended <-chan struct{}) {
 	stderr, b := ch.Stderr(), make([]byte, 1)
 	for {
-		// This waits for extended data. Read returns 0 bytes once the peer has sent EOF or CLOSE.
+		// This waits for extended data. Read returns 0 bytes when the peer has sent EOF or CLOSE.
 		extended, _ := stderr.Read(b)
 		late := 0
 		if ch.eof.Load() {
@@ -57,9 +57,9 @@ func (c *Conn) guard(ch *guardedReads, ended <-chan struct{}) {
 	}
 }
 
-// After the end of a channel, ending waits for settleTime, up to maxSettles times, for a sign that the
-// connection has ended or is alive, because the goroutine that reads the connection may notice its end
-// later.
+// After the end of a channel, ending waits for settleTime, up to maxSettles times, for a sign that the connection has
+// ended or is alive, because the goroutine that reads the connection may notice the end of the connection later than
+// that of the channel.
 const settleTime, maxSettles = 5 * time.Millisecond, 200
 
 // ending reports, after a channel has ended, whether the connection has ended too or is about to. A

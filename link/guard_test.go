@@ -35,7 +35,7 @@ func TestLateEndOfConnection(t *testing.T) {
 	}
 }
 
-// TestEndOfAnAnswerOnABusyConnection: a read after the end of a channel makes ending return false within
+// TestEndOfAnAnswerOnABusyConnection: a read of the socket after the end of a channel makes ending return false within
 // twice settleTime.
 func TestEndOfAnAnswerOnABusyConnection(t *testing.T) {
 	t.Parallel()

@@ -29,7 +29,7 @@ type begun struct {
 	requests <-chan *ssh.Request
 }
 
-// Connect makes the handshake of a client and logs in. At the end of ctx it closes the connection and
+// Connect makes the handshake of a client and logs in. If ctx ends before that, Connect closes the connection and
 // returns at once. After the login, the handlers get the channels and requests of the peer.
 func (c *Conn) Connect(ctx context.Context, addr string, config *ssh.ClientConfig, h Handlers) error {
 	return c.handshake(ctx, h, func() (b begun, err error) {
@@ -56,8 +56,7 @@ func (c *Conn) Accept(ctx context.Context, config *ssh.ServerConfig, h Handlers)
 	})
 }
 
-// handshake runs shake in a goroutine, so that it can return at the end of ctx: x/crypto takes no
-// context.
+// handshake runs the function shake in a goroutine, so that it can return at the end of ctx: x/crypto takes no context.
 func (c *Conn) handshake(ctx context.Context, h Handlers, shake func() (begun, error)) error {
 	result := make(chan error, 1)
 	if !c.Go("handshake", func() {
@@ -85,7 +84,7 @@ func (c *Conn) handshake(ctx context.Context, h Handlers, shake func() (begun, e
 	}
 }
 
-// take runs loop in a goroutine, even if the connection has ended. loop receives from a Go channel of
+// take runs the function loop in a goroutine, even if the connection has ended. loop receives from a Go channel of
 // x/crypto until x/crypto closes it, because x/crypto blocks while nobody receives.
 func (c *Conn) take(what string, loop func()) {
 	if !c.Go(what, loop) {

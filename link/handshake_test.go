@@ -46,8 +46,8 @@ func TestHandshakeEndsWithItsContext(t *testing.T) {
 	within(t, "the connection", func() { <-c.Done() })
 }
 
-// TestClient: a client gets the channels and all requests of the server, including those just before the end.
-// Calls after the end return ErrLost.
+// TestClient: a client gets the channels and all requests of the server, including those just before the end of the
+// connection. Later calls return ErrLost.
 func TestClient(t *testing.T) {
 	t.Parallel()
 	ours, theirs := net.Pipe()

@@ -127,7 +127,7 @@ func within(t *testing.T, what string, f func()) {
 	}
 }
 
-// eventually waits until holds returns true, and fails the test after the time limit.
+// eventually waits until the function holds returns true, and fails the test after the duration limit.
 func eventually(t *testing.T, limit time.Duration, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(limit); !holds(); time.Sleep(time.Millisecond) {

@@ -50,7 +50,8 @@ type channels struct {
 	drained    chan struct{} // made by Drain, closed when no channel is in use
 }
 
-// change calls f to change the counts, and notices when no channel is in use any more.
+// change calls f, which changes the counts, and then closes drained if Drain was called and no channel is in use any
+// more.
 func (n *channels) change(f func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -141,7 +142,8 @@ func (c *Conn) OpenChannel(ctx context.Context, kind string, payload []byte, o C
 	// end of the last channel.
 	defer n.change(func() { n.opening-- })
 	result, left := make(chan opened), make(chan struct{})
-	// An SSH channel that the peer confirms after the Go channel left was closed is closed, too.
+	// Closing left tells the goroutine below that nobody waits for its result any more. If the peer confirms the SSH
+	// channel later, that goroutine closes it.
 	defer close(left)
 	if !c.Go("open", func() {
 		defer n.change(func() { n.unanswered-- })

@@ -70,7 +70,8 @@ func TestCrowdThatEndsAtOnce(t *testing.T) {
 	}
 }
 
-// TestChannelsBeyondAll: with maxAlive channels, an open returns ErrUnclosed, and no open stays counted.
+// TestChannelsBeyondAll: with maxAlive channels, an open returns ErrUnclosed, and is not counted as unanswered
+// afterwards.
 func TestChannelsBeyondAll(t *testing.T) {
 	t.Parallel()
 	own, _ := pair(t, Options{})

@@ -18,8 +18,8 @@ const (
 	// askedPause takes the place of PauseAfter after a call of Ready, because the goroutine that has
 	// called Ready is about to read.
 	askedPause = time.Second
-	// PausedBytes is the number of bytes that a paused channel may hold: x/crypto's constant window,
-	// and the bytes that the exchange holds back.
+	// PausedBytes is the number of bytes that a paused channel may hold: x/crypto's constant window, and the bytes of a
+	// response that package exchange may hold.
 	PausedBytes = 2<<20 + 256<<10
 	// smallPiece is the usual size of a read. largePiece is the size of a read after one that filled
 	// its buffer, because x/crypto sends packets of up to 32 KiB.

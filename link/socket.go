@@ -36,7 +36,7 @@ type Socket struct {
 	stall   time.Duration // longest time for which a write may make no progress; 0 = no limit
 	linger  atomic.Bool   // set by Linger
 	out     *batchWriter  // bytes to send
-	shut    chan struct{} // closed once the TCP connection is closed
+	shut    chan struct{} // closed when the TCP connection is closed
 	shutOne sync.Once
 
 	said  []byte // our version line, after ExchangeVersions has sent it; Write drops it if x/crypto writes it again
@@ -225,7 +225,7 @@ func (s sender) Write(p []byte) (written int, err error) {
 	}
 }
 
-// Shut is closed once the TCP connection is closed, which is a moment after Close.
+// Shut returns a Go channel that is closed when the TCP connection is closed, a moment after Close.
 func (s *Socket) Shut() <-chan struct{} { return s.shut }
 
 // Close closes the connection; pending reads end at once. Only the first call has an effect.

@@ -13,7 +13,7 @@ import (
 type Workers struct {
 	mu       sync.Mutex
 	idle     []chan func() // one channel for each waiting goroutine; the last one is used next
-	unused   int           // the number of first elements in idle that have waited since the last call of endUnused
+	unused   int           // how many elements at the start of idle have waited since the last call of endUnused
 	trimming bool          // the timer trim is running
 	trim     *time.Timer
 	closed   bool

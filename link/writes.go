@@ -24,7 +24,7 @@ type writes struct {
 	run      func() // the method writeOnce
 	wrote    chan wrote
 
-	mu    sync.Mutex // held by one call of Write at a time
+	mu    sync.Mutex // lets writes and half-closes run one at a time
 	left  bool       // a write is running although Channel.Write has returned
 	to    io.Writer  // target of the running write
 	piece *[writePiece]byte

@@ -72,7 +72,7 @@ func TestReserveAddr(t *testing.T) {
 
 // TestStopIsSeen: Slowdown reports a stop of the process between two pieces of work.
 func TestStopIsSeen(t *testing.T) {
-	Slowdown(time.Now()) // starts the meter
+	Slowdown(time.Now()) // starts the measurement of the load
 	for range 5 {
 		time.Sleep(70 * time.Millisecond)
 		begun := time.Now()

@@ -205,7 +205,7 @@ func (l *Line) copy(to, from net.Conn) {
 			}
 		}
 		_ = from.Close()
-		for range under { // the loop below must never block on a full channel
+		for range under { // receives what is left, so that the loop below never blocks on a full channel
 		}
 	}()
 	defer close(under)

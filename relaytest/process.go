@@ -55,8 +55,8 @@ func StartSeparate(t testing.TB, cmd *exec.Cmd) *Process {
 	return p
 }
 
-// Start starts cmd and collects its stdout and stderr, except for one that the caller has set in cmd. If the
-// test fails, the output is logged. The process is killed at the end of the test.
+// Start starts cmd and collects its stdout and stderr, except for one that is already set in cmd. If the test fails,
+// the output is logged. The process is killed at the end of the test.
 func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	out := &Buffer{}

@@ -13,7 +13,7 @@ import (
 
 // TestLimitGrowsWithTheMachine: a time limit grows with the load that other processes cause.
 func TestLimitGrowsWithTheMachine(t *testing.T) {
-	Slowdown(time.Now()) // starts the meter
+	Slowdown(time.Now()) // starts the measurement of the load
 	var stop atomic.Bool
 	for range 8 * runtime.GOMAXPROCS(0) {
 		go func() {

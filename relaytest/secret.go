@@ -38,9 +38,9 @@ func WriteKey(t testing.TB, file string) ssh.PublicKey {
 	return key
 }
 
-// WriteCertificate writes cert.pem and key.pem to dir: a self-signed certificate for names and
-// 127.0.0.1, valid for an hour. The first name is also the common name. Each call uses another serial
-// number, and the certificate is its own authority.
+// WriteCertificate writes cert.pem and key.pem to dir: a self-signed certificate for the given names and 127.0.0.1,
+// valid for an hour. The first name is also the common name. Each call uses another serial number, and the certificate
+// is its own authority.
 func WriteCertificate(t testing.TB, dir string, names ...string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -11,7 +11,7 @@ import (
 // time that it takes on an idle machine. For a promised time, use Limit instead.
 func Patience(quiet time.Duration) time.Duration { return 4 * quiet }
 
-// Until polls until ok returns true; after Patience(quiet) it fails the test.
+// Until polls until the function ok returns true; after Patience(quiet) it fails the test.
 func Until(t testing.TB, quiet time.Duration, what string, ok func() bool) {
 	t.Helper()
 	if !Poll(quiet, ok) {
@@ -19,8 +19,8 @@ func Until(t testing.TB, quiet time.Duration, what string, ok func() bool) {
 	}
 }
 
-// Poll polls until ok returns true, and reports whether it did within Patience(quiet). The pauses between
-// polls grow: ok may make a query, and tests that wait for seconds must not keep the machine busy.
+// Poll polls until the function ok returns true, and reports whether it did within Patience(quiet). The pauses between
+// polls grow, because ok may make a query, and tests that wait for seconds must not keep the machine busy.
 func Poll(quiet time.Duration, ok func() bool) bool {
 	begun := time.Now()
 	for !ok() {
@@ -33,9 +33,9 @@ func Poll(quiet time.Duration, ok func() bool) bool {
 	return true
 }
 
-// Limit returns the time that a test allows for an operation that began at the time begun. On an idle
-// machine, this is twice the time promised. The limit grows by the factor by which the machine was slower
-// since begun, and by twice the longest time in which this process got no CPU.
+// Limit returns the time that a test allows for an operation that began at the time begun. On an idle machine, this is
+// twice the duration promised. The limit grows by the factor by which the machine has been slower than an idle one
+// since then, and by twice the longest time in which this process got no CPU.
 func Limit(promised time.Duration, begun time.Time) time.Duration {
 	factor, longest := Slowdown(begun)
 	return time.Duration(2*factor*float64(promised)) + 2*longest

@@ -214,7 +214,7 @@ func WorstShapes(t *testing.T, most int, shapes []Worst, f func(p []byte)) {
 		list = append(list, g)
 	}
 	slices.SortStableFunc(list, func(a, b guess) int { return cmp.Compare(b.time, a.time) })
-	var share float64 // largest measured part of the limit
+	var share float64 // largest part of the limit that a measured shape took
 	var slowest time.Duration
 	var which Worst
 	for i, g := range list {

@@ -18,8 +18,8 @@ import (
 	"relay/sshgate/node"
 )
 
-// serve serves a TCP connection until it is closed. It returns nil, so gliderlabs makes no handshake and only
-// closes the connection again.
+// serve serves a TCP connection until it is closed. It returns nil, so gliderlabs makes no handshake, and closes the
+// connection if it is still open.
 func (srv *Server) serve(_ gliderlabs.Context, tcp net.Conn) net.Conn {
 	if c := newConn(srv, tcp); srv.admit(c) {
 		c.serve()
@@ -29,7 +29,7 @@ func (srv *Server) serve(_ gliderlabs.Context, tcp net.Conn) net.Conn {
 }
 
 // admit exchanges the version lines of a new connection and decides whether the connection gets a handshake for
-// clients. ok is false if admit has refused the connection, or has served it as one of another node.
+// clients. ok is false if admit has refused the connection, or has served it as a connection of another node.
 func (srv *Server) admit(c *conn) (ok bool) {
 	srv.metrics.accepted.Add(1)
 	if !c.penaltyExempt {
@@ -57,7 +57,7 @@ func (srv *Server) admit(c *conn) (ok bool) {
 			return false
 		}
 	}
-	if srv.moving.Load() && srv.hasOtherNodes() { // without other nodes, clients are still accepted
+	if srv.moving.Load() && srv.hasOtherNodes() { // during Move, new clients must go to another node; if there is none, this node accepts them
 		c.login.SetResult(login.ResultUnavailable)
 		_, _ = c.Sock.Conn.Write(disconnectPacket("relay: this node takes no clients just now; connect again"))
 		_ = c.Close()
@@ -70,9 +70,10 @@ func (srv *Server) admit(c *conn) (ok bool) {
 // kexInitWait is how long admit waits for the list of the ciphers that a client supports.
 const kexInitWait = 500 * time.Millisecond
 
-// takeSlot reserves a slot for a new connection. If all slots for clients are taken, the result full is the name
-// of the limit that was reached, and the connection gets a slot for nodes until its version line shows whether
-// the peer is a node. ok is false if there is no slot at all; takeSlot has then told the client.
+// takeSlot reserves a slot for a new connection. If all slots for clients are taken, the result full is the name of the
+// limit that was reached, and the connection gets a slot for nodes until its version line shows whether the peer is a
+// node. ok is false if the server is stopping, or if there is no slot at all; in the second case, takeSlot has called
+// reject.
 func (srv *Server) takeSlot(c *conn) (full string, ok bool) {
 	srv.mu.Lock()
 	if srv.stopping {
@@ -113,8 +114,9 @@ func evict(s *admission.Slot, reason string) {
 	}
 }
 
-// admitNode runs a connection that claims to come from another node. Only a login with the key of that node
-// proves the claim. Until this login the connection has one of few slots, and a short time for the login.
+// admitNode runs a connection that claims to come from another node. Only a login with the key of that node proves the
+// claim. Until this login, the connection has one of the few slots for nodes, and only node.LoginTime to log in.
+// hasSlot means that takeSlot has already reserved this slot.
 func (srv *Server) admitNode(c *conn, hasSlot bool) {
 	defer c.Close()
 	if !hasSlot {
@@ -140,7 +142,8 @@ const (
 	rejectTime   = 2 * time.Second
 )
 
-// reject sends the reason to the client of a connection without a slot. The caller closes the connection.
+// reject sends text to the client of a connection without a slot, and counts reason in the metrics. It does not close
+// the connection.
 func (srv *Server) reject(c *conn, reason, text string) {
 	srv.sayRejected(c, reason, text, serverVersion+"\r\n")
 }
@@ -196,7 +199,8 @@ func disconnectPacket(text string) []byte {
 	return append(packet, make([]byte, padding)...)
 }
 
-// shared reports whether an address is shared by many clients, or belongs to this machine.
+// shared reports whether many clients may have this address: it is unknown, a loopback address, or that of a trusted
+// proxy.
 func (srv *Server) shared(a netip.Addr) bool {
 	return !a.IsValid() || a.IsLoopback() || sockets.ContainsAddr(srv.o.Trusted, a)
 }

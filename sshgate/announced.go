@@ -44,7 +44,7 @@ func (a *announced) follows() bool {
 	return a.moves
 }
 
-// hello handles the message in which relay up announces its capabilities.
+// hello handles the message in which relay up announces its capabilities. It returns false for a malformed message.
 func (c *conn) hello(payload []byte) bool {
 	var h relay.Hello
 	if link.Unmarshal(payload, &h) != nil || h.Protocol != 1 {
@@ -60,7 +60,8 @@ func (c *conn) hello(payload []byte) bool {
 	return !first || c.Go("notices", func() { c.sendNotices(q) })
 }
 
-// target handles the message in which relay up announces its local server.
+// target handles the message in which relay up announces its local server. It returns false for a message that is
+// malformed or over a limit.
 func (c *conn) target(payload []byte) bool {
 	var t relay.Target
 	if link.Unmarshal(payload, &t) != nil || len(t.Bind) > maxBindLength || len(t.URL) > 2048 || len(t.HostHeader) > 512 {

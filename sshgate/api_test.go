@@ -36,7 +36,8 @@ func withAPI(channels *atomic.Int64, h func(w http.ResponseWriter, r *http.Reque
 	}
 }
 
-// apiChannel makes an API channel usable as a net.Conn. The methods for deadlines and addresses must not be called.
+// apiChannel makes an API channel usable as a net.Conn. The methods for deadlines and addresses must not be called,
+// because the embedded net.Conn is nil.
 type apiChannel struct {
 	ssh.Channel
 	net.Conn
@@ -114,8 +115,8 @@ func TestAPIChannel(t *testing.T) {
 	}
 }
 
-// TestAPIBehindASlowForward: a request to the API that arrives while an alias is being claimed is answered,
-// even if the claim takes more than 250 ms.
+// TestAPIBehindASlowForward: a request to the API that arrives while an alias is being claimed is answered, even if the
+// claim takes half a second.
 func TestAPIBehindASlowForward(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, withAPI(new(atomic.Int64), func(w http.ResponseWriter, _ *http.Request, _ relay.Actor) {
@@ -180,7 +181,7 @@ func TestOtherSubsystemsAreRefused(t *testing.T) {
 	}
 }
 
-// TestAPIHostileBytes: bytes that are not HTTP get 400, a huge header gets 431, and a panic ends the
+// TestAPIHostileBytes: bytes that are not HTTP get 400, a huge header gets 431, and a panic of the handler ends the
 // channel; the SSH connection stays open.
 func TestAPIHostileBytes(t *testing.T) {
 	t.Parallel()

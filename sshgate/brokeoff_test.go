@@ -11,9 +11,9 @@ import (
 	"relay"
 )
 
-// TestBrokenOffAnswerIsNoCleanEnd: if the local server resets a response without a length, the response must
-// not look complete. x/crypto reports CLOSE like EOF, so the client sends broke-off@relay before CLOSE. The
-// bytes before the reset are passed on, and a client that does not send broke-off@relay still ends normally.
+// TestBrokenOffAnswerIsNoCleanEnd: if the local server resets a response without a length, the response must not look
+// complete. x/crypto reports CLOSE like EOF, so the client sends broke-off@relay before CLOSE. The bytes before the
+// reset are passed on, and the response of a client that does not send broke-off@relay ends normally.
 func TestBrokenOffAnswerIsNoCleanEnd(t *testing.T) {
 	t.Parallel()
 	answer := random(300<<10, 7)

@@ -233,8 +233,8 @@ func (s slowClaims) ClaimAlias(ctx context.Context, who relay.Actor, name string
 	return s.fakeStore.ClaimAlias(ctx, who, name)
 }
 
-// TestLongRequests: a global request that is longer than any known request is refused after the requests before it
-// were answered. Until then, its bytes are not kept in memory.
+// TestLongRequests: a global request that is longer than any known request is refused after the requests before it were
+// answered. While it waits for these answers, its bytes are not kept in memory.
 func TestLongRequests(t *testing.T) {
 	t.Parallel()
 	answer := make(chan struct{})

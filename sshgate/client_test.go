@@ -112,7 +112,7 @@ func TestRealClientsReportRefusedDial(t *testing.T) {
 			start(b, b.alice, deafPort(t))
 			tun := b.online("stripe-dev")
 			ch, err := tun.Open(t.Context(), origin)
-			if name == "plink" { // plink confirms a channel and closes it
+			if name == "plink" { // unlike the other clients, plink confirms a channel whose local server cannot be reached, and then closes it
 				if err != nil {
 					t.Fatalf("open: %v", err)
 				}

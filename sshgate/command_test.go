@@ -34,7 +34,8 @@ func (b *fixture) serves(alias string) string {
 	return string(got)
 }
 
-// sshConfig writes a configuration file of OpenSSH for the host named relay.
+// sshConfig writes a configuration file of OpenSSH with the host named relay and the given lines for all hosts, and
+// returns its path.
 func (b *fixture) sshConfig(k key, lines ...string) string {
 	b.t.Helper()
 	path := filepath.Join(b.dir, "config")
@@ -120,7 +121,7 @@ func (b *fixture) startShell(c *ssh.Client) *output {
 	return out
 }
 
-// refusals returns the texts of the forwards that were refused to an account.
+// refusals returns the reasons why forwards of an account were refused, one in each line.
 func (b *fixture) refusals(account int64) (text string) {
 	b.store.mu.Lock()
 	defer b.store.mu.Unlock()
@@ -276,9 +277,8 @@ func TestNamelessGivesWay(t *testing.T) {
 	}
 }
 
-// TestSecondForwardOfAlias: a second forward of an alias on one connection is refused while the first one
-// exists. The client can cancel the first forward and request the second. The error names the port of the
-// first.
+// TestSecondForwardOfAlias: a second forward of an alias on one connection is refused while the first one exists. The
+// client can cancel the first forward and request the second. The error names the port of the first forward.
 func TestSecondForwardOfAlias(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

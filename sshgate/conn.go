@@ -20,7 +20,7 @@ import (
 	"relay/sshgate/shell"
 )
 
-// askTime bounds one call of the store or of delivery.
+// askTime is the longest time for one call of the store or of delivery.
 const askTime = 5 * time.Second
 
 // conn is one SSH connection, from the accept to the end of its last goroutine.

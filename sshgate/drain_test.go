@@ -195,7 +195,7 @@ func TestShutdown(t *testing.T) {
 		stopped <- b.srv.Shutdown(ctx)
 	}()
 	eventually(t, 30*time.Second, "told", func() bool { return contains(p.out, "the relay is stopping") })
-	// Another program may have the port by now, so the listener itself is asked.
+	// The test does not dial the port, because another program may listen there by now.
 	if err := b.ln.SetDeadline(time.Now()); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("still listening: %v", err)
 	}

@@ -28,9 +28,9 @@ type closeReason struct {
 // stopped is the reason for connections whose sessions were already told that the relay is stopping.
 var stopped = closeReason{exit: cli.ExitUnreachable, graceful: true}
 
-// drain ends the connection: it notifies the sessions, starts no new requests, and closes the socket when the
-// requests on open channels have ended, or when ctx ends. Only the first call has an effect; later calls return
-// false.
+// drain ends the connection: it notifies the sessions, starts no new requests, and closes the socket. If why.graceful
+// is set, it waits before the close until the requests on open channels have ended, or ctx ends. It returns false, and
+// does nothing, if the connection has ended or an earlier call of drain is ending it.
 func (c *conn) drain(ctx context.Context, why closeReason) bool {
 	if c.Context().Err() != nil || !c.draining.CompareAndSwap(false, true) {
 		return false

@@ -179,7 +179,7 @@ func (f *fakeStore) CreateLoginLink(_ context.Context, who relay.Actor, user str
 	return "secret-for-" + user, nil
 }
 
-// fakeEnrolment is a waiting key with the link "aN" and the code "AAAABBBB".
+// fakeEnrolment is a waiting key. Its code is always fakeCode.
 type fakeEnrolment struct {
 	relay.Enrolment
 	ended string

@@ -212,8 +212,8 @@ func (f *fakeStore) subscribers() int {
 	return len(f.subs)
 }
 
-// publish sends items to all subscribers. It holds no lock while a subscriber is slow, because the subscriber
-// may call the store before it reads further items.
+// publish sends items to all subscribers. It unlocks the store before it sends, because a slow subscriber may call the
+// store before it reads further items.
 func (f *fakeStore) publish(items ...relay.FeedItem) {
 	f.mu.Lock()
 	subs := slices.Collect(maps.Keys(f.subs))

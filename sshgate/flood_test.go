@@ -36,8 +36,8 @@ func (c countedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ignoredPacket returns an SSH_MSG_IGNORE packet, before the key exchange (RFC 4253, sections 6 and
-// 11.2).
+// ignoredPacket returns an SSH_MSG_IGNORE packet as it is sent before the key exchange: without encryption (RFC 4253,
+// sections 6 and 11.2).
 func ignoredPacket() []byte {
 	payload := ssh.Marshal(struct {
 		Data []byte `sshtype:"2"`

@@ -20,7 +20,8 @@ import (
 const (
 	// maxBindLength is the largest length of the bind string in an announced target.
 	maxBindLength = 300
-	// givenPort is the port in the answer to a request for port 0; all documentation uses it.
+	// givenPort is the port in the answer to a request for port 0. It is 80 because the examples of the documentation
+	// use port 80.
 	givenPort = 80
 )
 
@@ -66,8 +67,8 @@ func (f *forward) attachment() relay.Attachment {
 	return f.att
 }
 
-// askForward decodes a request for a forward on its arrival, before earlier requests are answered, because an
-// earlier forward without a name is refused if a forward with a name waits. It returns nil for a malformed
+// askForward decodes a request for a forward on its arrival, before earlier requests are answered, because a forward
+// without a name is refused if a request for a forward with a name waits behind it. It returns nil for a malformed
 // request.
 func (c *conn) askForward(payload []byte) *forward {
 	f := &forward{c: c}
@@ -78,7 +79,7 @@ func (c *conn) askForward(payload []byte) *forward {
 	f.begun = c.sessions.Began()
 	site := &c.srv.o.Site
 	label, refusal := parseBind(f.asked.Bind, site)
-	// A forward with an invalid or reserved name will be refused, so it does not count.
+	// A forward with an invalid or reserved name will be refused, so it does not count in forwardSet.waiting.
 	if f.waits = f.named && refusal == nil && !site.Reserved(label); f.waits {
 		c.forwards.ask(1)
 	}
@@ -165,7 +166,7 @@ func (c *conn) admitForward(f *forward) (refusal *relay.Error) {
 	return nil
 }
 
-// replaces reports whether attaching f ends another forward of the connection.
+// replaces reports whether attaching f ends the forward other of the same connection.
 func (f *forward) replaces(other *forward) bool { return f.named && !other.named }
 
 var errFull = relay.Errorf(relay.CodeOverloaded, "a connection can carry %d aliases; open another one", maxForwards)
@@ -194,9 +195,9 @@ func parseBind(bind string, site *relay.Site) (label string, err *relay.Error) {
 		"%q cannot be an alias; use 1 to 63 letters, digits and inner hyphens", record.SafeTextMax(bind, 80))
 }
 
-// resolve returns the alias of a forward: the alias that the bind string names, else the alias that the user
-// name names, else the only alias of the account. full means that the connection has the maximum number of
-// forwards, so no alias is created.
+// resolve returns the alias of a forward: the alias that the bind string names; without such a name, the alias that the
+// user name of the login names, if it can be claimed; else the only alias of the account. full means that the
+// connection has the maximum number of forwards, so no alias is created.
 func (c *conn) resolve(ctx context.Context, bind string, full bool) (*relay.Alias, *relay.Error) {
 	site := &c.srv.o.Site
 	label, refusal := parseBind(bind, site)

@@ -72,7 +72,7 @@ func (l *forwardSet) add(f *forward) (replaced []*forward, ok bool) {
 	var list []*forward
 	for _, other := range l.list {
 		if f.replaces(other) {
-			other.closed.Store(true) // its Close must not end this connection
+			other.closed.Store(true) // the Close method of the replaced forward must not end this connection
 			replaced = append(replaced, other)
 		} else {
 			list = append(list, other)
@@ -82,8 +82,8 @@ func (l *forwardSet) add(f *forward) (replaced []*forward, ok bool) {
 	return replaced, true
 }
 
-// attach gives a forward its attachment, and calls online while the set is locked. It returns false if
-// the forward was removed in the meantime.
+// attach gives a forward its attachment, and calls the function online while the set is locked. It returns false if the
+// forward was removed in the meantime.
 func (l *forwardSet) attach(f *forward, att relay.Attachment, online func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,8 +126,8 @@ func (l *forwardSet) holds(fits func(*relay.Alias) bool) bool {
 	return slices.ContainsFunc(l.list, func(f *forward) bool { return fits(f.alias) })
 }
 
-// attached calls do with the forwards that have an attachment, while the set is locked. Forwards that get their
-// attachment later send their online notice only after do has returned.
+// attached calls the function do, with the forwards that have an attachment, while the set is locked. Forwards that get
+// their attachment later send their online notice only after do has returned.
 func (l *forwardSet) attached(do func([]*forward)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

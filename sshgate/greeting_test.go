@@ -50,8 +50,8 @@ func TestGreetingFits(t *testing.T) {
 	}
 }
 
-// TestGreetingAfterACommand: the login after a command has the account, its aliases and their queues in one
-// line; after a shell it has the full greeting again.
+// TestGreetingAfterACommand: the login after a command shows the account, its aliases and their queues in one line; the
+// login after a shell shows the full greeting again.
 func TestGreetingAfterACommand(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

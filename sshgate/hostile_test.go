@@ -130,7 +130,7 @@ func TestNothingHostileReachesTheTerminal(t *testing.T) {
 		b.store.publish(attemptEnded(t, b, e)...)
 	}
 	for name, out := range live {
-		for seen := 0; seen < 150; { // some lines may have been dropped
+		for seen := 0; seen < 150; { // some of the 200 lines may have been dropped
 			buf := make([]byte, 64<<10)
 			n, err := out.Read(buf)
 			if err != nil {

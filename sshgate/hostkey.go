@@ -98,8 +98,8 @@ func (srv *Server) hostKeyList() (payload []byte) {
 	return payload
 }
 
-// proveHostKeys signs the session with each key that the client names, which proves that the server has the
-// keys. If one key is unknown, it refuses the whole request.
+// proveHostKeys signs the id of the session with each key that the client names, which proves that the server has the
+// private keys. If one key is unknown, it refuses the whole request.
 func (srv *Server) proveHostKeys(session ssh.ConnMetadata, payload []byte) (ok bool, reply []byte) {
 	for n := 0; len(payload) > 0; n++ {
 		var next struct {

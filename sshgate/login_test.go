@@ -20,7 +20,7 @@ import (
 	"relay"
 )
 
-// dial logs in with x/crypto.
+// dial logs in with x/crypto. It returns the client and the text that relayd showed before the login.
 func (b *fixture) dial(user string, methods ...ssh.AuthMethod) (*ssh.Client, string, error) {
 	b.t.Helper()
 	var banner strings.Builder
@@ -301,8 +301,8 @@ func TestUserNameChangeBetweenAttempts(t *testing.T) {
 	}
 }
 
-// shifting is a signer that calls before each time x/crypto reads its public key, as it does when it offers the
-// key.
+// shifting is a signer that calls a function, its field before, each time x/crypto reads the public key, as when it
+// offers the key.
 type shifting struct {
 	ssh.Signer
 	before func()

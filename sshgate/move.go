@@ -9,8 +9,8 @@ import (
 	"relay/sshgate/shell"
 )
 
-// Bounds of a move of all clients to other nodes. The clients move in slices, because the other nodes should
-// not get all logins at once.
+// Bounds of a move of all clients to other nodes. The clients move in groups, called slices, because the other nodes
+// should not get all logins at once.
 const (
 	moveInterval = 250 * time.Millisecond // time between two slices
 	maxSlices    = 40
@@ -18,8 +18,8 @@ const (
 	moveWait     = 5 * time.Second // time for a client to connect to another node
 )
 
-// Move sends the clients of this node to the other nodes, in slices, and refuses new clients until Stay. It
-// returns when no tunnel is left here, or at the end of ctx.
+// Move sends the clients of this node to the other nodes, in slices, and refuses new clients until Stay. It returns
+// when the connections of all clients have ended or are being drained, or at the end of ctx.
 func (srv *Server) Move(ctx context.Context) {
 	srv.moving.Store(true)
 	tick := time.NewTicker(moveInterval)
@@ -59,8 +59,8 @@ func (srv *Server) hasOtherNodes() bool {
 		slices.ContainsFunc(srv.o.Peers.Nodes.Peers(), func(n relay.Node) bool { return n.State == relay.NodeServing })
 }
 
-// move sends the client to another node and ends the connection. A client that supports moving keeps the
-// connection until its aliases are online there; a client of plain ssh gets a message and is disconnected.
+// move sends the client to another node and ends the connection. A client that supports moving keeps the connection
+// until its aliases are online at the other node; a client of plain ssh gets a message and is disconnected.
 func (c *conn) move() {
 	if c.moving.Swap(true) {
 		return
@@ -97,7 +97,7 @@ func (c *conn) forwardMoved(f *forward) {
 	if last {
 		select {
 		case c.moved <- struct{}{}:
-		default: // c.moved already has an element from an earlier last forward; the client has added another one since
+		default: // c.moved has an element already: an earlier forward was the last one, and the client has added f since
 		}
 	}
 }

@@ -537,8 +537,8 @@ func TestUntakenBytesOfAnotherNodeAreReserved(t *testing.T) {
 	eventually(t, 30*time.Second, "the bytes to be given back", func() bool { return shared.Stats().Used == 0 })
 }
 
-// TestBytesBeforeTheClose: the local server gets all bytes that were written before a channel was closed, even
-// if the server has ended its own half before and reads late. That holds on the node of the tunnel and through
+// TestBytesBeforeTheClose: the local server gets all bytes that were written before a channel was closed, even if the
+// local server has half-closed the channel earlier, and reads late. That holds on the node of the tunnel and through
 // another node.
 func TestBytesBeforeTheClose(t *testing.T) {
 	t.Parallel()

@@ -10,7 +10,7 @@ import (
 	"relay/sshgate/shell"
 )
 
-// maxRefused is the number of refusals that are stored for later sessions.
+// maxRefused is the largest number of refusals that are stored for later sessions.
 const maxRefused = 32
 
 // notices holds the messages for the sessions of a connection and for relay up.
@@ -39,7 +39,7 @@ func (l *notices) subscribe(ctx context.Context) (refused []shell.Notice, furthe
 	return slices.Clone(l.refusals), further
 }
 
-// put gives a notice to all subscribers.
+// put gives a notice to all subscribers and to relay up, and stores a refusal for later subscribers.
 func (l *notices) put(n shell.Notice) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,7 +82,7 @@ func (c *conn) SubscribeNotices(ctx context.Context) (online, refused []shell.No
 	return online, refused, further
 }
 
-// notify gives a notice to every session, and stores refusals for later sessions.
+// notify gives a notice to every session and to relay up. Later sessions get the refusals, too.
 func (c *conn) notify(n shell.Notice) {
 	if n.Kind == relay.NoticeRefused {
 		c.srv.metrics.forwardRefused(n.Code)

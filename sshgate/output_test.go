@@ -14,10 +14,9 @@ import (
 	"relay/budget"
 )
 
-// TestUnreadCommandIsCut: the output of a session command is reserved in the budget until the peer reads it.
-// A peer that reads nothing for the stall time loses the session with an exit status, and the reservation is
-// released even if the client keeps the channel open. If the budget has no
-// space, the command prints an error.
+// TestUnreadCommandIsCut: the output of a session command is reserved in the budget until the peer reads it. If the
+// peer reads nothing for the stall time, the session ends with an exit status, and the reservation is released even if
+// the peer keeps the channel open. If the budget has no space, the command prints an error.
 func TestUnreadCommandIsCut(t *testing.T) {
 	t.Parallel()
 	const size = 6 << 20 // this is more than the window of a channel

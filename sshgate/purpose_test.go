@@ -109,7 +109,7 @@ func TestForwardsOfKnownClients(t *testing.T) {
 		t.Run(version+" command that comes late", func(t *testing.T) {
 			t.Parallel()
 			b, _, ch := begin(t, true)
-			time.Sleep(200 * time.Millisecond) // relayd could decide without the command in this time
+			time.Sleep(200 * time.Millisecond) // within this time, relayd would claim the alias if it did not wait for the command
 			if b.store.has("shop") {
 				t.Error("the alias was claimed before it was known what the session runs")
 			}

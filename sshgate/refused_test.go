@@ -7,8 +7,8 @@ import (
 	"relay"
 )
 
-// TestRefusedForwardsAreNoted: a refused forward is stored for its account only, until a forward of that
-// alias is allowed.
+// TestRefusedForwardsAreNoted: a refused forward is stored only for the account that requested it, until a forward of
+// that alias by that account is accepted.
 func TestRefusedForwardsAreNoted(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

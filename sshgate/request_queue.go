@@ -15,7 +15,7 @@ type requestQueue struct {
 	waiting atomic.Int64 // number of jobs that wait or are running
 
 	mu   sync.Mutex
-	last chan struct{} // closed when the last posted job has ended
+	last chan struct{} // closed when the most recently posted job has ended
 }
 
 // post runs job after all jobs posted before it. It never blocks. If more than maxQueuedRequests jobs wait, it ends
@@ -44,7 +44,7 @@ func (c *conn) post(job func()) {
 			job()
 		}
 	}
-	if !c.Go("request", run) { // the connection has ended, so the job is left out
+	if !c.Go("request", run) { // the connection has ended, so the job will not run
 		q.waiting.Add(-1)
 		close(done)
 	}

@@ -181,8 +181,8 @@ func (a *revalidator) revalidate(due scope) bool {
 	return true
 }
 
-// removeForward ends a forward after the right to its alias has ended. If the connection has no other
-// forward, it ends too.
+// removeForward ends a forward after the right to its alias has ended. If it was the last forward of the connection,
+// the connection ends, too.
 func (c *conn) removeForward(f *forward) {
 	taken, last := c.takeForward(f.is)
 	if taken == nil {

@@ -82,8 +82,8 @@ func TestRemovedAliasWithoutSession(t *testing.T) {
 	}
 }
 
-// TestWaitingCommandsEndWithTheirKey: when the key is removed, a replay, a wait and a followed list end with
-// a message.
+// TestWaitingCommandsEndWithTheirKey: when the key is removed, the commands replay, wait and events -f end with a
+// message.
 func TestWaitingCommandsEndWithTheirKey(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{"replay ", "wait a --timeout 1h", "events a -f"} {
@@ -124,7 +124,7 @@ func TestWaitingCommandsEndWithTheirKey(t *testing.T) {
 	}
 }
 
-// lateHold is a store whose Attach calls meanwhile before it attaches the tunnel.
+// lateHold is a store whose Attach calls the function meanwhile before it attaches the tunnel.
 type lateHold struct {
 	*fakeStore
 	meanwhile func()

@@ -112,8 +112,8 @@ func TestNarrowWindow(t *testing.T) {
 	}
 }
 
-// TestEndsOfSession: Ctrl+D, Ctrl+C, a typed q and SIGTERM end a live log with the right exit code, and its
-// forward stays.
+// TestEndsOfSession: Ctrl+D, Ctrl+C, a typed q and SIGTERM end a live log with the right exit code, and the forward of
+// its connection stays.
 func TestEndsOfSession(t *testing.T) {
 	t.Parallel()
 	for name, x := range map[string]struct {

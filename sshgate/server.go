@@ -1,9 +1,9 @@
 // Package sshgate is the SSH server: it authenticates users by their SSH key, accepts their remote forwards
 // as tunnels, and serves sessions as a text interface.
 //
-// gliderlabs/ssh is only the accept loop; package link makes the handshakes. Login uses callbacks of x/crypto
-// in a new configuration for every connection. The identity of a connection comes only from the permissions
-// that are set after the signature of the client was verified.
+// gliderlabs/ssh runs only the accept loop; package link makes the handshakes. Login uses callbacks of x/crypto in a
+// new configuration for every connection. The identity of a connection comes only from the permissions that are set
+// after the signature of the client was verified.
 package sshgate
 
 import (
@@ -78,7 +78,8 @@ type Options struct {
 	// MaxUnauthenticated limits the connections that have not logged in yet (0 = 1,024), and MaxPrompts the
 	// logins that wait for a user (0 = 256).
 	MaxUnauthenticated, MaxPrompts int
-	// Admission also counts connections of other protocols; nil = there are none.
+	// Admission is shared with the servers of other protocols, whose connections count too; nil = this server has one
+	// of its own.
 	Admission *admission.Limiter
 	// Budget bounds the unread bytes of tunnel channels; nil = no bound.
 	Budget *budget.Budget
@@ -358,7 +359,7 @@ func (c *conn) offered(open *link.Offer) {
 		answer()
 	}
 	if !c.Go("channel", run) {
-		go run() // the connection has ended, so calls of the library fail
+		go run() // the connection has ended, so the calls of x/crypto in run fail at once
 	}
 }
 
@@ -401,7 +402,8 @@ type Accounts interface {
 	Revoked(ctx context.Context, rights []relay.Right) ([]relay.Right, error)
 }
 
-// soonAfter returns a context that ends at the time d after the end of ctx. It bounds the waits of a stop.
+// soonAfter returns a context that ends when ctx has ended and the duration d has passed since. It limits how long
+// Shutdown waits.
 func soonAfter(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	late, cancel := context.WithCancel(context.Background())
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(d, cancel) })

@@ -246,7 +246,8 @@ func (b *fixture) openssh(k key, args ...string) *process {
 	return b.run(need(b.t, "ssh", "openssh-client"), full...)
 }
 
-// eventually polls until ok returns true, and fails the test if this takes longer than within.
+// eventually polls until the function ok returns true, and fails the test if this takes longer than the duration
+// within.
 func eventually(t testing.TB, within time.Duration, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(within)
@@ -269,7 +270,7 @@ func (b *fixture) online(alias string) relay.Tunnel {
 	return b.store.hold(alias).tunnel
 }
 
-// local starts a TCP server for the far end of tunnels and returns its port.
+// local starts a local server on TCP, which passes each connection to the function handle, and returns its port.
 func (b *fixture) local(handle func(net.Conn)) (port string) {
 	b.t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -324,7 +325,7 @@ type fill struct {
 	Err error
 }
 
-// filled reads once in the background. The channel gets the result.
+// filled reads once from ch in the background. The returned Go channel gets the result.
 func filled(ch relay.Conn, buf []byte) <-chan fill {
 	f := make(chan fill, 1)
 	go func() {

@@ -75,8 +75,8 @@ Press Ctrl+C to disconnect
 	}
 }
 
-// TestRefusedHostIsToldOnce: if the local server refuses the Host header, the log of plain ssh says so, and how to
-// set the header. It says this only once per connection.
+// TestRefusedHostIsToldOnce: if the local server refuses the Host header, the log of plain ssh says so, and how to set
+// the header. It says this only once per session.
 func TestRefusedHostIsToldOnce(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
@@ -154,7 +154,7 @@ func TestSessionKeys(t *testing.T) {
 func TestSessionWithoutForward(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
-	// newFixture sets FirstForward to 30 s. No forward comes, so the session would wait for all of them.
+	// newFixture sets FirstForward to 30 s. This session has no forward, so it would wait for the whole 30 s.
 	b.srv.sessions.Shell.FirstForward = shell.FirstForward
 	p := b.openssh(b.alice, "127.0.0.1")
 	if code := p.code(t); code != 1 || !contains(p.out, "replay-queued") || !contains(p.out, "ssh -N -R ALIAS:80:localhost:3000 -p 2222 relay.example.test") {

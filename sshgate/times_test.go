@@ -324,8 +324,8 @@ func TestBusyNodeCostsNothing(t *testing.T) {
 	})
 }
 
-// TestTimesOfEnrolment: an approval, or the answer to a prompt, may take 110 s. With the handshake, the
-// connection is closed within the promised two minutes.
+// TestTimesOfEnrolment: an approval, or the answer to a prompt, may take 110 s. Then the connection is closed, which
+// is, even with a slow handshake, within the promised two minutes.
 func TestTimesOfEnrolment(t *testing.T) {
 	inFakeTime(t, "link@ that nobody approves", func(t *testing.T, b *timed) {
 		stranger := b.newKey("stranger", 0)

@@ -25,7 +25,8 @@ func (b *fixture) token(secret string, change ...func(*relay.Actor)) string {
 	return secret
 }
 
-// typing is an auth method that answers the prompts for a token.
+// typing returns an auth method that answers the prompts for a token with the secrets, one after another, and further
+// prompts with the last secret.
 func typing(secrets ...string) ssh.AuthMethod {
 	return ssh.RetryableAuthMethod(ssh.KeyboardInteractive(func(_, _ string, questions []string, echos []bool) ([]string, error) {
 		if len(questions) != 1 || questions[0] != "Token: " || echos[0] {

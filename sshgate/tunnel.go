@@ -87,8 +87,7 @@ func (c *conn) openFailure(err error, heard int64) error {
 	return relay.ErrNotSent
 }
 
-// errUnclosed is the error of a request whose tunnel still has to close the channels of earlier
-// requests.
+// errUnclosed is the error of a request for a tunnel whose client has not closed the channels of earlier requests yet.
 var errUnclosed = relay.Errorf(relay.CodeOverloaded, "the tunnel client has not closed its earlier connections yet; try again in a moment")
 
 // openRefusal returns the error for a channel that the peer has refused: the tunnel is up, but its local

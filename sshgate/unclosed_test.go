@@ -135,8 +135,8 @@ func TestOpensWithoutEnd(t *testing.T) {
 	closed(t, client)
 }
 
-// TestPanicBehindTheEnd: a panic in a channel that a peer opened during the end of its connection does not
-// end the process.
+// TestPanicBehindTheEnd: a panic in a channel that a peer opened while its connection was ending does not end the
+// process.
 func TestPanicBehindTheEnd(t *testing.T) {
 	t.Parallel()
 	_, c := newFixture(t).met()
@@ -238,7 +238,7 @@ func TestChecksAreRepeatedUntilTheStoreAnswers(t *testing.T) {
 	closed(t, client)
 }
 
-// telling is a store that sends to asked after each call of Revoked.
+// telling is a store that sends to the channel asked after each call of Revoked.
 type telling struct {
 	*fakeStore
 	asked chan struct{}
@@ -264,7 +264,7 @@ func TestIdleEndIsNoReset(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
 	var failed error
-	for range 5 { // relayd accepts late bytes for only a second, which a busy machine may exceed
+	for range 5 { // one of five tries must succeed: relayd accepts late bytes for only a second, and a busy machine may send them later
 		tcp, err := net.Dial("tcp", "127.0.0.1:"+b.port)
 		if err != nil {
 			t.Fatal(err)

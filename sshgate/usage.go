@@ -38,8 +38,8 @@ func (u *usage) add(n int) {
 	}
 }
 
-// none reports whether there is no use. If busy is set, it restarts the timer, which calls the function unused
-// again after one second.
+// none reports whether nothing uses the connection. The parameter busy means that something uses it that is not
+// counted; the timer then calls the function unused again after one second.
 func (u *usage) none(busy bool) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -24,8 +24,8 @@ const minRSA, maxRSA = 2048, 8192
 // lookupTime bounds the store queries of a login.
 const lookupTime = 3 * time.Second
 
-// attempt is one login on one connection. x/crypto calls its methods one after another, in the goroutine of
-// the handshake.
+// attempt is a Login with the state that only the callbacks of its handshake use. x/crypto calls them one after
+// another, in the goroutine of the handshake.
 type attempt struct {
 	*Login
 	banner      ssh.ServerPreAuthConn
@@ -132,7 +132,7 @@ func (l *attempt) accept(meta ssh.ConnMetadata, who relay.Actor, before bool) (*
 	return &ssh.Permissions{ExtraData: extra}, nil
 }
 
-// attemptEnded is called after each attempt.
+// attemptEnded is called after each try of a method of authentication.
 func (l *attempt) attemptEnded(meta ssh.ConnMetadata, method string, err error) {
 	var next *ssh.PartialSuccessError
 	switch {
@@ -284,8 +284,8 @@ func checkKey(key ssh.PublicKey) error {
 	return nil
 }
 
-// maxAuthTries is the largest number of tries in a login. With it, an agent with many keys reaches the right
-// key.
+// maxAuthTries is the largest number of tries in a login. It is large, because an agent may offer many keys before the
+// right one.
 const maxAuthTries = 20
 
 // Config returns the configuration of the connection. It is never shared, because its callbacks belong to

@@ -44,9 +44,9 @@ func authorizedKey(key ssh.PublicKey) string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 }
 
-// enrol waits until a logged-in user approves a proven but unknown key, and returns the owner of the key. It
-// passes the messages about the key to show. It runs within the handshake, because clients without a session must
-// get these messages, too.
+// enrol waits until a logged-in user approves a proven but unknown key, and returns the owner of the key. It passes the
+// messages about the key to the function show. It runs within the handshake, because clients without a session must get
+// these messages, too.
 func (l *attempt) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(string) error) (relay.Actor, error) {
 	if l.explained { // only one key of a connection waits, and not each key of an agent
 		return relay.Actor{}, errRefused
@@ -57,7 +57,7 @@ func (l *attempt) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(stri
 		return relay.Actor{}, l.refuseWith("too many keys wait for approval at the moment; try again in two minutes")
 	}
 	defer l.slot.EndPrompt()
-	l.Extend(l.o.EnrolTime + l.o.HandshakeTimeout) // leaves time for the message about the end
+	l.Extend(l.o.EnrolTime + l.o.HandshakeTimeout) // HandshakeTimeout leaves time for the message about how the enrolment has ended
 	now := time.Now()
 	w := &enrolment{key: key, changed: make(chan struct{}, 1), Enrolment: relay.Enrolment{
 		Fingerprint: ssh.FingerprintSHA256(key), AuthorizedKey: authorizedKey(key),
@@ -182,9 +182,9 @@ const (
 // interactive is the method that clients try last, when no key was accepted. Only at this point is it certain
 // that no key fits, so the user gets a message.
 //
-// A client that tries interactive first, with the user name link, is asked for an API token. A valid token
-// alone is not a login, because it proves no key. The client must then prove a key, which is registered. The
-// client must not have tried its keys before, because most clients do not try a key twice.
+// A client that tries this method first, with the user name link, is asked for an API token. A valid token alone is not
+// a login, because it proves no key. The client must then prove a key, which is registered. The client must not have
+// tried its keys before, because most clients do not try a key twice.
 func (l *attempt) interactive(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveChallenge) (p *ssh.Permissions, err error) {
 	defer l.recovered(&err)
 	if !l.enrolling(meta) || l.keys > 0 || l.prompts >= tokenTries {

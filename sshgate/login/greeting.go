@@ -75,8 +75,8 @@ func (g *Login) greetInOneLine(ctx context.Context, who relay.Actor, aliases []r
 	return line + "\r\n"
 }
 
-// greetAliases returns lines with the names of aliases; the parameter rows is the largest number of lines.
-// Aliases with something to report come first.
+// greetAliases returns lines with the names of aliases; the parameter rows is the largest number of lines. Aliases that
+// have more to report than their state, such as queued events, come first.
 func (g *Login) greetAliases(ctx context.Context, aliases []relay.Alias, rows int) string {
 	site := &g.o.Site
 	all := len(aliases)

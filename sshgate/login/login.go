@@ -22,7 +22,7 @@ import (
 	"relay/link"
 )
 
-// Accounts finds the accounts of keys and tokens. Package store implements it.
+// Accounts finds the accounts of keys and tokens, registers keys, and records logins. Package store implements it.
 type Accounts interface {
 	// Aliases returns the aliases that the actor may use.
 	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
@@ -119,7 +119,7 @@ type Login struct {
 	version       string                    // version line of the peer; set before the handshake
 	ciphers       []string                  // ciphers that the peer offers; nil = unknown
 	rightsVersion int64                     // Options.RightsVersion before the lookup of the key's owner
-	evicted       chan struct{}             // closed when a login that waits for a user is evicted
+	evicted       chan struct{}             // closed when this login is evicted while it waits for its user (an approval or a token)
 	lookups       atomic.Int64              // number of store queries without an answer yet
 	enrolment     atomic.Pointer[enrolment] // the enrolment that the login waits for
 
@@ -217,8 +217,8 @@ func (g *Login) Flooded() {
 	g.SetResult(ResultRefused)
 }
 
-// SetResult notes the current reason why the login has not succeeded. The last call counts, unless an earlier
-// reason was on the side of relayd.
+// SetResult notes the current reason why the login has not succeeded. The last call counts, unless an earlier reason
+// was ResultUnavailable.
 func (g *Login) SetResult(r Result) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -305,7 +305,7 @@ const (
 	ResultNoAttempt                 // the peer sent something, but did not try to log in
 	ResultUnapproved                // a proven key was not approved
 	ResultUnavailable               // the store could not answer, a limit was reached, or the node was too busy
-	ResultRefused                   // a login was refused
+	ResultRefused                   // relayd refused the login
 	ResultTimeout                   // the time for the login ended
 )
 

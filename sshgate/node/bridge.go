@@ -31,7 +31,7 @@ type bridge struct {
 	busy    bool   // opened for a request, or bytes of a request have come
 	came    uint64 // number of bytes from the other node
 	went    uint64 // number of bytes to the other node
-	ended   uint64 // how many of the bytes that came counts belong to ended requests
+	ended   uint64 // how many of the bytes from the other node belong to ended requests
 	release func() // gives the slot of the tunnel back; nil = the request has no slot
 	closed  bool
 }
@@ -51,7 +51,7 @@ func (b *bridge) request(_ *link.Channel, req *link.Request) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if b.came <= m.Sent {
-			b.ended = max(b.ended, m.Sent) // the message of an earlier request may come late
+			b.ended = max(b.ended, m.Sent) // these messages may arrive out of order
 			b.unuse()
 		}
 	}
@@ -202,7 +202,7 @@ func (b *bridge) cut() {
 // none.
 var pieces = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
-// pass waits for the next bytes of a connection, and calls take with one piece of them.
+// pass waits for the next bytes of a connection, and calls the function take with one piece of them.
 func (b *bridge) pass(from relay.Conn, take func(p []byte) error) error {
 	select {
 	case <-from.Ready():
@@ -241,7 +241,7 @@ func (b *bridge) up() {
 	switch err {
 	case net.ErrClosed:
 		return
-	case errNotTaken: // down notices the end of the client, and reports it to the other node
+	case errNotTaken: // the method down notices the end of the client, too, and reports it to the other node
 		_, _ = io.Copy(io.Discard, b.remote)
 		return
 	}

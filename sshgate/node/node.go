@@ -57,8 +57,8 @@ type Options struct {
 
 	Workers *link.Workers
 	Budget  *budget.Budget
-	// StallTimeout is how long a client may read nothing of the last bytes from a node that has gone. In the
-	// other direction, a node may read nothing for slowNode times as long.
+	// StallTimeout is how long a client may read nothing while it gets the last bytes of a channel that the other node
+	// has closed. In the other direction, the other node may read nothing for slowNode times as long.
 	StallTimeout time.Duration
 	Cut          func(log *slog.Logger, owner int64) // called for each channel that was closed because the budget has no space for its bytes
 	Log          *slog.Logger
@@ -188,8 +188,7 @@ func (n *Links) Remove(id string, t Tunnel, orderly bool) {
 // client is silent.
 func (n *Links) Lose(meant func(Tunnel) bool) { n.endBridges((*bridge).lose, meant) }
 
-// Bridged returns the number of channels of other nodes to tunnels of this node, and the number of channels
-// that a request uses.
+// Bridged returns the number of channels of other nodes to tunnels of this node, and how many of them carry a request.
 func (n *Links) Bridged() (all, busy int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -44,7 +44,7 @@ func (t *Remote) Heard() time.Duration {
 	return time.Hour
 }
 
-// Wake asks the node to check the queue of the alias.
+// Wake asks the node to check the queue of the alias. It returns false if the node cannot be reached.
 func (t *Remote) Wake() bool {
 	l := t.link()
 	return l != nil && l.tell(wakeRequest, wakeQueue{uint64(t.rec.Alias)})

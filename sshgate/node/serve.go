@@ -17,7 +17,7 @@ import (
 
 // Times at the node that has the tunnel.
 const (
-	openWait  = 1800 * time.Millisecond // wait for the client's answer to a channel open; less than the wait of the other node
+	openWait  = 1800 * time.Millisecond // wait for the client's answer to a channel open; the other node waits longer for the answer of this node
 	idleFor   = 2500 * time.Millisecond // after a longer silence of the client, the unused channels of its tunnel are closed
 	firstWait = time.Second             // wait for the report of a failed dial, after the client has closed a channel without a byte
 	// learnTime is how long the other nodes may take to learn that a tunnel has ended, and to close their unused
@@ -131,7 +131,7 @@ func (n *Links) tunnel(id string) Tunnel {
 	return tunnel
 }
 
-// endBridges calls end for each channel of another node to a tunnel for which meant returns true.
+// endBridges calls the function end for each channel of another node to a tunnel for which meant returns true.
 func (n *Links) endBridges(end func(*bridge), meant func(Tunnel) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -65,7 +65,7 @@ func (s *session) startAPI() (theirs net.Conn, srv *http.Server, served <-chan s
 		}
 	}
 	s.Go("api", func() {
-		s.ordered()                           // waits for the aliases that were requested before
+		s.ordered()                           // waits until the forwards that were requested before the session have been handled
 		_ = srv.Serve(&oneConnListener{ours}) // returns at once; the connection is served in a goroutine
 		stop := context.AfterFunc(s.ctx, func() { _ = srv.Close() })
 		defer stop()

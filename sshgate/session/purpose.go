@@ -13,7 +13,8 @@ import (
 
 // Times of the wait for the purpose of a connection.
 const (
-	// purposeWait is the time after which a client that does not answer counts as a tunnel.
+	// purposeWait is the time after which the connection of a client that does not answer pings counts as one for a
+	// tunnel.
 	purposeWait = 2 * time.Second
 	// knownClientWait replaces purposeWait for knownClients, because they always answer.
 	knownClientWait = startTime
@@ -106,9 +107,8 @@ func (l *Sessions) RunCommand() bool {
 	return false
 }
 
-// IsTunnel reports whether the connection serves the forwards that were requested before any
-// session began. bundled reports whether the client is known to be relay up, which requests no forwards
-// beside a command.
+// IsTunnel reports whether the connection serves the forwards that were requested before any session began. bundled
+// means that the client is known to be relay up, which requests no forwards beside a command.
 func (l *Sessions) IsTunnel(ctx context.Context, bundled bool) bool {
 	l.mu.Lock()
 	p := &l.purpose

@@ -19,9 +19,10 @@ import (
 )
 
 const (
-	// startTime is how long a session channel may stay without a command.
+	// startTime is how long a session channel may stay open before the client requests a shell, a command or a
+	// subsystem.
 	startTime = 10 * time.Second
-	// endTimeout is how long the end of a session waits for a peer that does not read.
+	// endTimeout is how long a session waits, at its end, until the peer has read the last output.
 	endTimeout = time.Second
 )
 
@@ -40,7 +41,7 @@ type session struct {
 	ended    bool          // guarded by Sessions.mu: over is closed
 	command  bool          // guarded by Sessions.mu: a command or subsystem runs, or a subsystem was refused
 
-	starts   chan func() int          // runs the requested shell, command or subsystem and returns the exit code
+	starts   chan func() int          // gets the function that runs the requested shell, command or subsystem and returns its exit code
 	consumer chan func(*bufio.Reader) // gets the function that reads the input, at most one
 	keys     chan string              // keys that the method input has read
 	begun    bool                     // a shell, command or subsystem has begun; used only by asked
@@ -87,7 +88,8 @@ func (s *session) closed() {
 	s.left()
 }
 
-// request grants or refuses a request of the client. start runs the granted shell, command or subsystem.
+// request grants or refuses a request of the client. The result start runs the granted shell, command or subsystem; it
+// is nil for all other requests.
 func (s *session) request(req *link.Request) (start func() int, ok bool) {
 	var text struct{ Value string }
 	hasText := link.Unmarshal(req.Payload, &text) == nil

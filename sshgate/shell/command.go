@@ -117,7 +117,7 @@ func (s *Config) nameExamples(c *cobra.Command) {
 // dial returns the ssh command for this relay.
 func (s *Config) dial() string { return "ssh " + s.Site.SSHDestination("") }
 
-// answer returns a Question whose answer is the JSON of the value that object returns.
+// answer returns a Question whose answer is the JSON of the value that the function object returns.
 func answer(object func(ctx context.Context, api *cli.API) (any, error)) cli.Question {
 	return func(ctx context.Context, api *cli.API, _ []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
 		o, err := object(ctx, api)

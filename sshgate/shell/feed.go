@@ -2,8 +2,8 @@ package shell
 
 import "relay"
 
-// feed returns the live feed of all aliases of the account until the session ends; nil if the store does not
-// answer. The channel is closed if the feed ends first.
+// feed returns the live feed of all aliases of the account until the session ends; nil if the store does not answer.
+// The channel is closed if the feed ends before the session.
 func (s *Shell) feed() <-chan []relay.FeedItem {
 	sub, err := s.Tunnels.Subscribe(s.Ctx, s.Who, 0, "")
 	if err != nil {

@@ -31,7 +31,7 @@ const requestsMissed = "… some requests are not shown"
 // line for each request.
 type live struct {
 	*Shell
-	out        *Queue[string] // lines for a peer that may not read
+	out        *Queue[string] // lines that wait until the peer reads
 	notices    *Queue[Notice]
 	shown      map[string]bool // aliases whose lines were printed
 	hostWarned bool            // a refused Host header was reported
@@ -114,8 +114,8 @@ func (v *live) print() (end func()) {
 	}
 }
 
-// gather waits for the results of the forwards that were requested together with the session. The result rest
-// has all other notices of that time.
+// gather waits for the results of the forwards that were requested together with the session. The result rest has all
+// other notices that arrive meanwhile.
 func (v *live) gather(online, refused []Notice) (on, off, rest []Notice) {
 	begun, quiet := time.Now(), time.NewTimer(noMore)
 	defer quiet.Stop()

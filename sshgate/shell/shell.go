@@ -14,20 +14,21 @@ import (
 )
 
 const (
-	// askTime bounds one call of the store or of delivery.
+	// askTime is the longest time for one call of the store or of delivery.
 	askTime = 5 * time.Second
-	// endTimeout is how long the end of the output waits for a peer that does not read.
+	// endTimeout is how long an ending session waits for its command, or until the peer has read the last lines of the
+	// live view.
 	endTimeout = time.Second
 )
 
-// Accounts reads the data of accounts. Package store implements it.
+// Accounts makes login links for the dashboard. Package store implements it.
 type Accounts interface {
 	CreateLoginLink(ctx context.Context, who relay.Actor, user string, ttl time.Duration) (secret string, err error)
 }
 
-// Tunnels reports the changes of aliases. Package delivery implements it.
+// Tunnels reports the state of aliases, and its changes. Package delivery implements it.
 type Tunnels interface {
-	// Status returns state, tunnel and queue of aliases, in their order.
+	// Status returns state, tunnel and queue of each alias, in the order of the parameter aliases.
 	Status(ctx context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error)
 	// Subscribe opens the live feed for the actor; alias 0 = all aliases that it may see.
 	Subscribe(ctx context.Context, who relay.Actor, alias int64, lastID string) (relay.Subscription, error)

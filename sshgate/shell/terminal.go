@@ -11,8 +11,8 @@ import (
 	"relay/cli"
 )
 
-// Screen holds the known properties of the terminal of a session. It is safe for concurrent use; the zero value
-// is no terminal.
+// Screen holds the known properties of the terminal of a session. It is safe for concurrent use; the zero value stands
+// for a session without a terminal.
 type Screen struct {
 	mu      sync.Mutex
 	pty     bool

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// arrow is the use of one file's identifiers by another one.
+// arrow means that the file from uses identifiers that the file to declares.
 type arrow struct{ from, to string }
 
 // ties returns the number of pairs of files with an arrow between them.
