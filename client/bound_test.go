@@ -127,8 +127,8 @@ func TestSilentPeerIsNamed(t *testing.T) {
 	}
 }
 
-// TestTimeToDialAName: if a name server is down, the resolver asks the next one after 5 s. The dial timeout
-// leaves enough time after that.
+// TestTimeToDialAName: if a name server is down, the resolver asks the next one after 5 s. The timeout of a dial to a
+// name leaves enough time for the answer of the second one and for the connection.
 func TestTimeToDialAName(t *testing.T) {
 	const nameServer = 5 * time.Second
 	byAddress := serverDialer("[2001:db8::1]:2222").Timeout

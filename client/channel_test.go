@@ -214,7 +214,7 @@ func TestResetIsNoCleanEnd(t *testing.T) {
 	if r.Type != relay.BrokeOffRequest || len(r.Payload) != 0 || !r.WantReply {
 		t.Fatalf("request %s, want reply %v", r.Type, r.WantReply)
 	}
-	alive(t, ch) // the channel must not be closed yet
+	alive(t, ch) // the client must not close the channel before it has got the reply below
 	_ = r.Reply(false, nil)
 	// x/crypto closes the Go channel requests at the CLOSE of the client. This side has sent no CLOSE.
 	select {

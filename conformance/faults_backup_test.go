@@ -131,7 +131,8 @@ func TestFaultReadersOfPostgres(t *testing.T) {
 	}
 }
 
-// backup copies the store and the host key. restore puts the copies into an empty folder or database.
+// backup copies the store and the host key. The returned function restore puts the copies into an empty folder or
+// database.
 func (r *relayServer) backup(t *testing.T) (restore func()) {
 	t.Helper()
 	dir, data := t.TempDir(), filepath.Join(r.dir, "data")

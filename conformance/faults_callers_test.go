@@ -92,7 +92,7 @@ func exchange(c net.Conn, br *bufio.Reader, alias, path, body string) error {
 	return nil
 }
 
-// watchMemory records the largest memory of the server until stop is called.
+// watchMemory records the largest memory of the server in most, until the returned function stop is called.
 func (r *relayServer) watchMemory() (stop func(), most *atomic.Int64) {
 	most = &atomic.Int64{}
 	end, done := make(chan struct{}), make(chan struct{})

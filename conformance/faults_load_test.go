@@ -221,7 +221,8 @@ func (v verdict) String() string {
 // delivered.
 func (l *load) check(t *testing.T) verdict {
 	t.Helper()
-	// Events in the spool are in no list. With a slow database, the spool may fill again after it was empty.
+	// The API lists no events that are still in the spool. With a slow database, the spool may hold events again after
+	// it was empty.
 	l.r.waitFor(60*time.Second, "the spool to be empty", func() bool { return l.r.stats().SpoolBytes == 0 })
 	stored := map[string][]string{} // the ids of the events of each path; a repeated request has several
 	for _, e := range l.r.events(l.alias, "") {

@@ -205,7 +205,7 @@ func (r *relayServer) degraded() bool {
 	return res.StatusCode == 200 && strings.Contains(string(body), `"store"`)
 }
 
-// exit returns the exit code of the process that stop has ended.
+// exit returns the exit code of the process that the method stop has ended.
 func (r *relayServer) exit() int {
 	return r.process.get().Cmd.ProcessState.ExitCode()
 }
@@ -311,7 +311,7 @@ func ownPostgres(t *testing.T) (*pgtest.Server, string) {
 	return s, databaseURL
 }
 
-// freeze stops a process until thaw is called or the test ends.
+// freeze stops a process until the returned function thaw is called or the test ends.
 func freeze(t *testing.T, pid int) (thaw func()) {
 	t.Helper()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {

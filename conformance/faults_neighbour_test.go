@@ -107,9 +107,9 @@ func (r *relayServer) measure(d time.Duration) quiet {
 	return q
 }
 
-// flood keeps n requests to the noisy alias in progress and returns when they have begun. When stop returns,
-// codes holds how often each result occurred. The first requests start at different times: if all timed out
-// at once, the test would measure how fast the machine handles the burst.
+// flood keeps n requests to the noisy alias in progress and returns when they have begun. The returned function stop
+// ends the flood; after that, codes holds how often each result occurred. The first requests start at different times:
+// if all timed out at once, the test would measure how fast the machine handles the burst.
 func (r *relayServer) flood(n int, codes map[string]int) (stop func()) {
 	r.t.Helper()
 	end := make(chan struct{})

@@ -15,7 +15,7 @@ const EndTime = time.Second
 // forever, so the end of the connection waits for them for a limited time and then counts the remaining
 // ones.
 type calls struct {
-	left *atomic.Int64 // goroutines of ended connections that did not return in time
+	left *atomic.Int64 // number of goroutines that did not return in time after the end of their connection
 
 	mu      sync.Mutex
 	running int64

@@ -50,7 +50,7 @@ type Conn struct {
 	shaking  atomic.Value // x/crypto's connection during the handshake of a server; drain needs it
 	channels channels
 	pings    atomic.Int64       // pings that were requested since the last one was answered
-	barriers chan chan struct{} // serve closes each of these channels once it has handled all earlier channels and requests
+	barriers chan chan struct{} // serve closes each of these Go channels when it has handled all SSH channels and requests that arrived earlier
 	pulse    pulse
 }
 
@@ -176,8 +176,7 @@ func (c *Conn) drain() {
 	}
 }
 
-// SendRequest sends a global request, and waits for the reply if it wants one. It needs the
-// handshake.
+// SendRequest sends a global request. If wantReply is set, it waits for the reply. It needs the handshake.
 func (c *Conn) SendRequest(ctx context.Context, kind string, wantReply bool, payload []byte) (ok bool, reply []byte, err error) {
 	type result struct {
 		ok    bool

@@ -69,7 +69,7 @@ func (d *deadline) wait() <-chan struct{} {
 	return d.passed
 }
 
-// stop ends the timer.
+// stop stops the timer.
 func (d *deadline) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

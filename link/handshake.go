@@ -16,8 +16,7 @@ type Handlers struct {
 	// channels or 16 requests wait. nil refuses all.
 	Channel func(*Offer)
 	Request func(*Request)
-	// Ended is called after the last call of the other handlers. They may still be called after
-	// Options.Closed.
+	// Ended is called after the last call of the other handlers, which may still be called after Options.Closed.
 	Ended func()
 }
 

@@ -372,8 +372,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestCloseAsksNothing: when a channel ends that this side has closed, it does not ask whether the whole
-// connection is ending, because nobody needs the answer.
+// TestCloseAsksNothing: when a channel ends that this side has closed, nothing calls Channel.lost to find out whether
+// the whole connection is ending, because nobody needs the answer.
 func TestCloseAsksNothing(t *testing.T) {
 	t.Parallel()
 	own, peer := pair(t, Options{})

@@ -12,9 +12,9 @@ const writePiece = 32 << 10
 
 var writePieces = sync.Pool{New: func() any { return new([writePiece]byte) }}
 
-// writes runs the writes of a channel. x/crypto cannot interrupt a write that waits for the peer's window
-// or for its socket, so each runs in a goroutine with a copy of its bytes. Channel.Write may return
-// earlier, at a deadline for example; the next write then first waits for the end of that one.
+// writes runs the writes of a channel. x/crypto cannot interrupt a write that waits for the peer's window or for its
+// socket, so each runs in a goroutine with a copy of its bytes. Channel.Write may return earlier, at a deadline for
+// example; the next Channel.Write then first waits until the running write of x/crypto has ended.
 type writes struct {
 	work     *Workers
 	failed   func(any)       // called with the value of a panic

@@ -25,9 +25,9 @@ func FreeAddr(t testing.TB) string {
 	return addr
 }
 
-// ReserveAddr returns an unused loopback address. Its port is below the ports that the system gives to
-// outgoing connections and to listeners on port 0. One of these could take the port before the program
-// listens, or during its restart. No other call returns the port until release, even in another test process:
+// ReserveAddr returns an unused loopback address. Its port is below the ports that the system gives to outgoing
+// connections and to listeners on port 0. One of these could take the port before the program listens, or during its
+// restart. No other call returns the port until the returned function release is called, even in another test process:
 // a UDP socket at another loopback address marks the port as taken, if the system has that address.
 func ReserveAddr() (addr string, release func(), err error) {
 	for range 1000 {

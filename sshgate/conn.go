@@ -36,7 +36,7 @@ type conn struct {
 	login         *login.Login
 	ofNode        atomic.Bool // the peer is another node
 
-	// start sets these fields, before they are used.
+	// The method start sets these fields before anything uses them.
 	meta     ssh.ConnMetadata
 	who      relay.Actor
 	enrolled []string // if not nil, the connection only registers a key, and its sessions print these lines

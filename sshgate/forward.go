@@ -295,7 +295,7 @@ func (c *conn) cancelForward(payload []byte) bool {
 	return true
 }
 
-// takeForward removes and returns the forward for which meant returns true; see forwardSet.take.
+// takeForward removes and returns the forward for which the function meant returns true; see forwardSet.take.
 func (c *conn) takeForward(meant func(*forward) bool) (f *forward, last bool) {
 	if f, last = c.forwards.take(meant); f != nil {
 		c.usage.add(-1)

@@ -95,8 +95,8 @@ func (l *forwardSet) attach(f *forward, att relay.Attachment, online func()) boo
 	return true
 }
 
-// take removes and returns the first forward for which meant returns true; nil = none. The result last means that
-// the set is empty now.
+// take removes and returns the first forward for which the function meant returns true; nil = none. The result last
+// means that the set is empty now.
 func (l *forwardSet) take(meant func(*forward) bool) (f *forward, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,8 +118,8 @@ func (l *forwardSet) close() []*forward {
 	return taken
 }
 
-// holds reports whether fits returns true for the alias of any forward in the set, even if the alias is still being
-// attached.
+// holds reports whether the function fits returns true for the alias of any forward in the set, even if the alias is
+// still being attached.
 func (l *forwardSet) holds(fits func(*relay.Alias) bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

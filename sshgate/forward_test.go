@@ -23,7 +23,7 @@ func forwards(t *testing.T, c *ssh.Client, bind string, port uint32) (bool, []by
 	return ok, payload
 }
 
-// accept passes every forwarded channel to handle.
+// accept passes every channel that relayd opens for a forward to the function handle.
 func accept(t *testing.T, c *ssh.Client, handle func(open forwardedOpen, ch ssh.NewChannel)) {
 	t.Helper()
 	opens := c.HandleChannelOpen("forwarded-tcpip")

@@ -37,7 +37,7 @@ var forwardCodes = []string{
 
 const otherCode = "other"
 
-// dropReasons are the reasons for dropping connections.
+// dropReasons are the reasons, in the metrics, for closing connections at a limit or by a penalty.
 var dropReasons = []string{
 	admission.ReasonPenalty, admission.ReasonTotal, admission.ReasonSource, admission.ReasonUnauthenticated, admission.ReasonFiles,
 }

@@ -98,9 +98,9 @@ func (c *cluster) newMember(t testing.TB, id string, change ...func(*Options)) (
 	return b, m
 }
 
-// twoNodes starts the nodes "owner" and "ingress", which reach each other, and returns the fixture of the first and
-// the member of the second. client has a tunnel for the alias a at owner, and handle serves the channels of this
-// tunnel. tun is the same tunnel, for use at ingress.
+// twoNodes starts the nodes "owner" and "ingress", which reach each other, and returns the fixture of the first and the
+// member of the second. client has a tunnel for the alias a at owner, and the function handle serves the channels of
+// this tunnel. tun is the same tunnel, for use at ingress.
 func twoNodes(t *testing.T, handle func(forwardedOpen, ssh.NewChannel)) (owner *fixture, client *ssh.Client, other *member, tun relay.RemoteTunnel) {
 	t.Helper()
 	c := &cluster{nodes: map[string]relay.Node{}}

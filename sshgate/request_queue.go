@@ -18,8 +18,8 @@ type requestQueue struct {
 	last chan struct{} // closed when the most recently posted job has ended
 }
 
-// post runs job after all jobs posted before it. It never blocks. If more than maxQueuedRequests jobs wait, it ends
-// the connection instead.
+// post runs the function job after all jobs that were posted before it. It never blocks. If there are already
+// maxQueuedRequests jobs, it ends the connection instead.
 func (c *conn) post(job func()) {
 	q := &c.requests
 	if q.waiting.Add(1) > maxQueuedRequests {

@@ -118,7 +118,7 @@ type Server struct {
 	logins    *login.Logins
 	rejecting *semaphore.Weighted // limits the connections that are told why they are rejected
 
-	rejected, acceptErrors rate.Sometimes // limit the log lines
+	rejected, acceptErrors rate.Sometimes // limit the log lines about rejected connections and about errors of Accept
 
 	sessions session.Config
 	moving   atomic.Bool   // whether Move is in effect

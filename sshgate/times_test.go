@@ -174,8 +174,8 @@ func (b *timed) tunnel(alias string) (*ssh.Client, *direction) {
 	return client, toServer
 }
 
-// changesAfter waits for the duration pause. It fails the test unless the result of state changes, within a
-// millisecond of the end of the wait, from the value before to the value after.
+// changesAfter waits for the duration pause. It fails the test unless the result of the function state changes, within
+// a millisecond of the end of the wait, from the value before to the value after.
 func changesAfter[T comparable](t *testing.T, pause time.Duration, before, after T, state func() T) {
 	t.Helper()
 	time.Sleep(pause - time.Millisecond)

@@ -15,7 +15,8 @@ type usage struct {
 	ended bool
 }
 
-// begin starts the timer for unused connections, unless the connection has ended.
+// begin starts the timer, which calls the function unused when the connection has had no use for the duration after. It
+// does nothing if the connection has ended.
 func (u *usage) begin(after time.Duration, unused func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

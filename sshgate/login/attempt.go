@@ -221,7 +221,7 @@ func (l *attempt) lookupFailed(cause error) error {
 // retry after a refused login, so hangUp closes the connection at the end of the login.
 func (l *attempt) refuseForNow(text string) error {
 	l.unavailable, l.explained = true, true
-	// The banner is sent before attemptEnded, which may hang up.
+	// This sends the banner before x/crypto calls attemptEnded, which may close the connection.
 	_ = l.banner.SendAuthBanner("relay: " + text + "\r\n")
 	return errRefused
 }

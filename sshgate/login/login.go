@@ -114,7 +114,7 @@ type Login struct {
 	conn   *link.Conn
 	slot   Slot
 	remote netip.AddrPort
-	peer   context.Context // ends when a read has failed, or the connection has ended
+	peer   context.Context // ends when a read of the connection has failed, or the connection has ended
 
 	version       string                    // version line of the peer; set before the handshake
 	ciphers       []string                  // ciphers that the peer offers; nil = unknown

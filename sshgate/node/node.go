@@ -26,8 +26,8 @@ type Nodes interface {
 	NodeID() string
 	// Peers lists the other living nodes, without a query to the database.
 	Peers() []relay.Node
-	// RefreshPeers updates the list of Peers. The call may wait, because any connection that claims to come
-	// from a node can cause such a call, and the store must not get many queries.
+	// RefreshPeers updates the list of Peers. The call may wait before it asks the store, because any connection that
+	// claims to come from a node can cause such a call, and the store must not get many queries.
 	RefreshPeers(context.Context)
 }
 
@@ -71,7 +71,7 @@ const ClientVersion = "SSH-2.0-relayd-peer"
 const (
 	pingEvery   = time.Second     // time between two pings
 	silentAfter = 3 * time.Second // silence after which the other node is unreachable
-	LoginTime   = 2 * time.Second // time limit for a connection and its login
+	LoginTime   = 2 * time.Second // time limit for connecting and logging in
 	redialEvery = time.Second     // time between two dials; the list of nodes is read twice as often
 	maxData     = 4               // largest number of data connections to one node
 	busyConn    = 16              // when each data connection has this many channels in use, another one is opened
@@ -184,7 +184,7 @@ func (n *Links) Remove(id string, t Tunnel, orderly bool) {
 	}
 }
 
-// Lose ends all channels of other nodes to each tunnel for which meant returns true. It is called when a
+// Lose ends all channels of other nodes to each tunnel for which the function meant returns true. It is called when a
 // client is silent.
 func (n *Links) Lose(meant func(Tunnel) bool) { n.endBridges((*bridge).lose, meant) }
 

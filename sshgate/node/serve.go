@@ -21,7 +21,8 @@ const (
 	idleFor   = 2500 * time.Millisecond // after a longer silence of the client, the unused channels of its tunnel are closed
 	firstWait = time.Second             // wait for the report of a failed dial, after the client has closed a channel without a byte
 	// learnTime is how long the other nodes may take to learn that a tunnel has ended, and to close their unused
-	// channels. This node closes these channels later, because a request may be on its way on one of them.
+	// channels. This node closes these channels only after learnTime, because a request may be on its way on one of
+	// them.
 	learnTime = 2 * time.Second
 )
 
@@ -131,7 +132,8 @@ func (n *Links) tunnel(id string) Tunnel {
 	return tunnel
 }
 
-// endBridges calls the function end for each channel of another node to a tunnel for which meant returns true.
+// endBridges calls the function end for each channel of another node to a tunnel for which the function meant returns
+// true.
 func (n *Links) endBridges(end func(*bridge), meant func(Tunnel) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

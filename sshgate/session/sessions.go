@@ -142,8 +142,8 @@ func (l *Sessions) leave(s *session) {
 	}
 }
 
-// remove notes that a session has ended, and forgets it unless goroutines still run or the peer has not closed
-// the channel. In that case session.left forgets it later.
+// remove notes that a session has ended, and forgets it unless goroutines still run or the peer has not closed the
+// channel. In these two cases, session.left forgets it later.
 func (l *Sessions) remove(s *session) {
 	close(s.over)
 	l.mu.Lock()

@@ -49,7 +49,7 @@ func (s *asking) SubscribeNotices(context.Context) (online, refused []Notice, fu
 	return nil, nil, NewQueue[Notice]()
 }
 
-// listener is a net.Listener that accepts the connections sent to the channel.
+// listener is a Go channel and a net.Listener: Accept returns the connections that are sent to the channel.
 type listener chan net.Conn
 
 func (l listener) Accept() (net.Conn, error) {

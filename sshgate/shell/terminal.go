@@ -24,8 +24,8 @@ type Screen struct {
 // maxColumns is the largest width of a window that is accepted from a client.
 const maxColumns = 1000
 
-// Request handles a request about the terminal: pty-req, window-change or env (RFC 4254, sections 6.2, 6.7
-// and 6.4). Of the environment variables, it uses only those that switch colors off.
+// Request handles a request about the terminal: pty-req, window-change or env (RFC 4254, sections 6.2, 6.7 and 6.4). Of
+// the environment variables, it uses only those that switch colors off. It returns false for a request that it refuses.
 func (s *Screen) Request(kind string, payload []byte) bool {
 	var pty struct {
 		Term                         string
