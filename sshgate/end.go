@@ -127,7 +127,8 @@ func (c *conn) closeRevoked() {
 	})
 }
 
-// closeTakenOver drains the connection after another connection has taken over one of its aliases.
+// closeTakenOver drains the connection after a newer tunnel has taken over one of its aliases, or a user has closed a
+// tunnel of it.
 func (c *conn) closeTakenOver(alias, reason string) {
 	ctx, cancel := context.WithTimeout(c.Context(), c.srv.o.TakeoverDrain)
 	defer cancel()
