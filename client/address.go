@@ -20,8 +20,7 @@ import (
 	"relay/sockets"
 )
 
-// DefaultServer is the relay that is used when no flag, environment variable, configuration or login names
-// one.
+// DefaultServer is the relay that is used when no flag, environment variable, configuration or stored login names one.
 const DefaultServer = "127.0.0.1:2222"
 
 const (

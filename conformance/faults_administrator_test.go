@@ -12,7 +12,7 @@ import (
 	"relay/relaytest"
 )
 
-// misdeed is an action of a database administrator while relayd runs. Its function performs the action, and
+// misdeed is an action of a database administrator while relayd runs. The function does performs the action, and
 // returns a function that reverts it. Reverting does not end the sessions of relayd.
 type misdeed struct {
 	name string

@@ -298,7 +298,8 @@ func (s *clockedRelay) serves(ahead time.Duration) {
 	}
 }
 
-// status calls the API and returns the status. Unless key is empty, the call has the Idempotency-Key key.
+// status calls the API and returns the status. Unless the parameter key is empty, the call has it as its
+// Idempotency-Key.
 func (s *clockedRelay) status(token, method, path, key string) int {
 	s.t.Helper()
 	req := s.r.bearer(s.t.Context(), token, method, path, "")

@@ -35,9 +35,9 @@ func size[T any](short, full T) T {
 	return short
 }
 
-// bound returns the limit for a time that a test has just measured: the promise in the full form, and twice
-// the promise in the short form, which may run next to other tests. Both grow with the load of the machine in
-// the last minute (relaytest.Limit).
+// bound returns the limit for a duration that a test has just measured: the promise in the full form, and twice the
+// promise in the short form, which may run next to other tests. Both grow with the load of the machine in the last
+// minute (relaytest.Limit).
 func bound(promised time.Duration) time.Duration {
 	begun := time.Now().Add(-promised - time.Minute)
 	return size(relaytest.Limit(promised, begun), relaytest.Limit(promised/2, begun))

@@ -25,7 +25,7 @@ type randomNode struct {
 	database, peers *relaytest.Line
 }
 
-// nodeFaults are faults of a node. do causes the fault and returns a function that ends it.
+// nodeFaults are faults of a node. The function do causes the fault, and returns a function that ends it.
 var nodeFaults = []struct {
 	name string
 	do   func(t *testing.T, n *randomNode) (mend func())

@@ -248,8 +248,8 @@ func (o errorOutput) Write(p []byte) (int, error) { return o.h.write(o.h.ch.Chan
 // SendRequest sends a request on the channel. It fails at the deadline of writes, at Close and at the
 // end of the connection, but does not wait for a write that is in progress.
 func (h *Channel) SendRequest(kind string, wantReply bool, payload []byte) (ok bool, err error) {
-	// The goroutine of call sets granted and not ok, because it may still run after SendRequest has
-	// returned.
+	// The goroutine that call starts sets granted, and not the result ok, because it may still run after SendRequest
+	// has returned.
 	var granted bool
 	if err := h.call(func() (err error) {
 		granted, err = h.ch.SendRequest(kind, wantReply, payload)

@@ -47,7 +47,8 @@ func TestFreeAddrBesideProcesses(t *testing.T) {
 	}
 }
 
-// TestReserveAddr: the UDP socket that reserves an address for other processes stays open until release.
+// TestReserveAddr: the UDP socket that reserves an address for other processes stays open until the function release is
+// called.
 func TestReserveAddr(t *testing.T) {
 	t.Parallel()
 	addr, release, err := ReserveAddr()

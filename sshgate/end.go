@@ -90,7 +90,7 @@ func (c *conn) detachAll() {
 	}
 }
 
-// closeIdle closes a connection without forwards and sessions.
+// closeIdle closes the connection if it has no forward and no session, and no request uses it.
 func (c *conn) closeIdle() {
 	busy := c.requests.waiting.Load() > 0 || c.InUse() > 0 // a request may still use a channel of a cancelled forward
 	if !c.draining.Load() && !c.moving.Load() && c.usage.none(busy) {

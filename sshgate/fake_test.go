@@ -37,7 +37,7 @@ type fakeStore struct {
 	refusedLogins []string
 
 	queued  map[int64]int
-	slow    chan struct{} // if set, ClaimAlias waits for it
+	slow    chan struct{} // if set, ClaimAlias waits until this channel is closed
 	waiting map[string]*fakeEnrolment
 	changed func([]relay.Change) // is called at the end of an enrolment
 	pending chan struct{}        // gets a value when a replay begins; the replay then waits for the end of its context

@@ -44,7 +44,7 @@ func (b *fixture) mustDial(k key) *ssh.Client {
 	return client
 }
 
-// countingStore counts the lookups of logins. If then is set, it is called after the first KeyOwner.
+// countingStore counts the lookups of logins. If the function then is set, it is called after the first KeyOwner.
 type countingStore struct {
 	*fakeStore
 	owners, aliases atomic.Int64

@@ -13,7 +13,7 @@ import (
 	"relay"
 )
 
-// slowStore is a store whose lookups of key owners wait until open is closed.
+// slowStore is a store whose lookups of key owners wait until the channel open is closed.
 type slowStore struct {
 	*fakeStore
 	open      chan struct{}

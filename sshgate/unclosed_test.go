@@ -62,7 +62,7 @@ func (c *conn) confirmed(ch ssh.Channel, reqs <-chan *ssh.Request) *link.Channel
 	return h
 }
 
-// met returns a client that has opened and used a connection, and the connection of the server.
+// met returns a client that has logged in and used its connection, and the server's side of this connection.
 func (b *fixture) met() (*ssh.Client, *conn) {
 	b.t.Helper()
 	raw, err := net.Dial("tcp", "127.0.0.1:"+b.port)

@@ -80,7 +80,7 @@ type visitor struct {
 	source  netip.Addr
 }
 
-// maxVisitors is the number of visitors whose last command is remembered.
+// maxVisitors is the largest number of visitors whose last command is remembered.
 const maxVisitors = 1000
 
 // New returns Logins with the given options.

@@ -28,7 +28,7 @@ type bridge struct {
 	half, end  sync.Once
 
 	mu      sync.Mutex
-	busy    bool   // opened for a request, or bytes of a request have come
+	busy    bool   // a request uses the channel: the channel was opened for it, or bytes of it have come
 	came    uint64 // number of bytes from the other node
 	went    uint64 // number of bytes to the other node
 	ended   uint64 // how many of the bytes from the other node belong to ended requests

@@ -101,7 +101,7 @@ type (
 	}
 	wakeQueue struct{ Alias uint64 }
 	takenOver struct{ Tunnel, Reason string }
-	parked    struct{ Sent uint64 } // number of bytes on the channel so far
+	parked    struct{ Sent uint64 } // number of bytes that the caller's node has sent on the channel so far
 )
 
 // Reasons for refusing tunnelChannel channels, in addition to those of openCodes. The range is for
