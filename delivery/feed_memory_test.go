@@ -14,8 +14,8 @@ import (
 	"relay/store"
 )
 
-// TestFeedFromMemory: for different responses, and for connections that end without one, the last items of
-// the feed equal items made from a read of the store.
+// TestFeedFromMemory: the last item of the feed about each event, and about its attempt, equals the item that is
+// made from what the store has: for different responses, and for connections that end without a response.
 func TestFeedFromMemory(t *testing.T) {
 	b := realFixture(t)
 	ctx, sys := context.Background(), relay.System()

@@ -380,7 +380,7 @@ func serial() func(*local) {
 	}
 }
 
-// onSerial is run with a local server that accepts one connection at a time.
+// onSerial calls run with a local server that accepts one connection at a time.
 func onSerial(t *testing.T, f func(b *fixture), prepare ...func(b *fixture)) {
 	t.Helper()
 	run(t, nil, f, append([]func(b *fixture){func(b *fixture) { b.tun = &memTunnel{serve: serial()} }}, prepare...)...)

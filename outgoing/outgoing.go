@@ -371,7 +371,7 @@ func (m Maker) secretFor(ctx context.Context, o *Order, x *Made, provider string
 	return provider, o.Secret, nil // if the alias has no such secret, SigningSecret of the store returns an error that names it
 }
 
-// maxValue is the number of bytes of a value that an error repeats.
+// maxValue is the length in bytes of the longest value that an error repeats; a longer one is left out.
 const maxValue = 200
 
 func invalid(field, message, value string) error {

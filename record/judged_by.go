@@ -84,8 +84,9 @@ func candidatesOf(target string, secrets relay.OpenSecrets, request *signature.R
 	return list
 }
 
-// sameSender returns the index of the candidate that a secret belongs to; -1 = none. Two definitions that
-// differ only in spelling become two candidates, and both are tried.
+// sameSender returns the index of the candidate whose secrets have the same sender as x; -1 = none. Custom
+// schemes are the same if the texts of their definitions are equal. Two texts with the same meaning become two
+// candidates, and both are tried.
 func sameSender(list []candidate, x *relay.OpenSecret) int {
 	for i := range list {
 		if have := &list[i].set[0]; have.Provider == x.Provider && have.Custom == x.Custom {

@@ -90,7 +90,7 @@ var meter struct {
 	quick   time.Duration // time of the shortest piece
 	last    time.Time     // end of the last piece
 	still   time.Duration // longest time without CPU since the end of the last piece
-	looked  time.Time     // when the field still was updated
+	looked  time.Time     // time of the last update of meter.still
 	samples []sample      // samples of the last ten minutes or more
 }
 

@@ -181,8 +181,8 @@ func TestStreamlocalIsRefused(t *testing.T) {
 	}
 }
 
-// TestSlowStoreBlocksNothing: while a claim waits for the store, other channels of the connection
-// continue.
+// TestSlowStoreBlocksNothing: while a forward waits for the store to give it its alias, other channels of the
+// connection continue.
 func TestSlowStoreBlocksNothing(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)

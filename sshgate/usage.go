@@ -15,8 +15,8 @@ type usage struct {
 	ended bool
 }
 
-// begin starts the timer, which calls the function unused when the connection has had no use for the duration after. It
-// does nothing if the connection has ended.
+// begin starts the timer. It calls the parameter unused once the connection has had neither a forward nor a
+// session for as long as the parameter after says. begin does nothing if the connection has ended.
 func (u *usage) begin(after time.Duration, unused func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

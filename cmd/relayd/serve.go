@@ -71,8 +71,9 @@ func (a *app) Stop() error {
 	return err
 }
 
-// Times of a stop after the drain time, which is the end of ctx. With the time for the last lines of the log,
-// a stop takes less than five seconds after ctx, even if peers, pipes and the database do not respond.
+// Limits for the rest of a stop, once the drain time is over (the ctx of drainRequests ends then). With the time
+// for the last lines of the log, the rest takes less than five seconds, even if peers, pipes and the database do
+// not respond.
 const (
 	stopGrace    = 3800 * time.Millisecond // limit for all steps
 	requestGrace = 3 * time.Second         // limit for storing the requests that were cut

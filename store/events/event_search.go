@@ -31,7 +31,7 @@ type contentFilter struct {
 	requestOnly bool // the filter has no texts, and looks for fields in requests only
 }
 
-// contentRow is a stored message with the parts that a search needs.
+// contentRow has the columns of a stored message that a search needs.
 type contentRow struct {
 	EventID relay.ID `db:"event_id"`
 	N       int      `db:"n"`
@@ -189,7 +189,7 @@ func (l *listing) broken(err error) error {
 	return l.partError
 }
 
-// stored returns a reader of the stored body of a message. After the time until, its reads fail.
+// stored returns a reader of the stored body of a message. Its reads fail after the time in the parameter until.
 func (l *listing) stored(m *contentRow, until time.Time) io.Reader {
 	var r io.Reader = bytes.NewReader(m.Body)
 	if m.Parts > 0 {

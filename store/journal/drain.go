@@ -259,9 +259,9 @@ func (d *drainer) logThrottled(what string, err error) {
 	d.often.Do(func() { d.p.Log.Error(what, "dir", d.p.Dir, "err", err) })
 }
 
-// write makes a batch durable in one transaction: the parts of bodies before the rows that refer to them, and
-// the mark of the spool. Steps without effect, and unreadable rows, are quarantined before the mark counts
-// them as done.
+// write makes a batch of the spool durable in one transaction: the parts of bodies, then the database rows that
+// refer to them, and last the mark, which says up to which row of the spool all is done (table spool_marks).
+// Steps without effect, and rows of the spool that cannot be read, are quarantined before the mark passes them.
 func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step, unread []refusedStep) error {
 	began := time.Now()
 	try, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryLimit)

@@ -144,8 +144,8 @@ func credentials[T any](ctx context.Context, s *Store, who relay.Actor, user str
 
 // removeCredential deletes a credential of the actor, or of any account if the parameter all is true, and
 // announces the deletion, so that the connections of the credential end. kind is the name of its table
-// without the final s, and where an SQL condition that selects its row by the id. detail is the column for
-// the audit log; UpdateIf explains may.
+// without the final s. The parameter where is an SQL condition that selects the row by the id, and detail is the
+// column whose value goes into the audit log. The parameter may is that of UpdateIf.
 func (s *Store) removeCredential(ctx context.Context, who relay.Actor, may error, all bool, kind, detail, where, id string) error {
 	return s.db.UpdateIf(ctx, may, "remove "+kind, func(c *db.Tx) error {
 		var gone, about string

@@ -163,8 +163,8 @@ func (b *fixture) renewedTokens() {
 	}
 }
 
-// tokenRenewedByCall checks that RenewToken extends the token of its actor: the token then ends as long after
-// the call as it first ended after its creation. A token that was removed or has expired is not extended.
+// tokenRenewedByCall checks that RenewToken extends the token of its actor by its original lifetime, counted from
+// the call. A token that was removed or has expired is not extended.
 func (b *fixture) tokenRenewedByCall() {
 	ctx := b.Context()
 	made, secret, err := b.CreateToken(ctx, b.alice, relay.Token{Name: "short", ExpiresAt: time.Now().Add(time.Hour)})
