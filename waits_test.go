@@ -20,6 +20,9 @@ var harmlessWaits = map[string][]string{
 		"delivery.dispatcher.sleep", "delivery/feed.Feed.start", "delivery/feed.viewer.Next", "delivery/kept.New", "delivery/limiter.Limiter.armTimer",
 		"delivery/registry.Registry.KeepCounts", "delivery/spares.New", "link.Conn.guard", "link.NewWorkers", "link.reads.start",
 	},
+	"it waits for a goroutine of this process": {
+		"delivery/exchange.run.joinSender", "delivery/exchange.run.tunnelEnded", "delivery/exchange.run.tunnelLost",
+	},
 	"it is tried again": {
 		"delivery.Delivery.Publish", "delivery/feed.Feed.round", "delivery/feed.viewer.learn", "delivery/registry.Registry.announceQueues",
 		"delivery/registry.Registry.KeepTunnels", "delivery/registry.Registry.readTunnels", "delivery/registry.Registry.recountAll",

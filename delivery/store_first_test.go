@@ -250,8 +250,20 @@ func (refusingStore) Finish(relay.ID, *relay.Attempt, string) *relay.Ticket {
 	return t
 }
 
-// TestRefusedEventIsNotWaitedFor: if the store refuses an event after two seconds, the caller gets the error at
-// once, although the store has not yet resolved the step that ends the attempt.
+// refusedEndStore is a store that refuses the end of each attempt after two seconds, and has not stored the event by
+// then.
+type refusedEndStore struct{ *memStore }
+
+func (refusedEndStore) Accept(*relay.Event) *relay.Ticket {
+	return refusingStore{}.Finish(relay.ID{}, nil, "")
+}
+
+func (refusedEndStore) Finish(relay.ID, *relay.Attempt, string) *relay.Ticket {
+	return refusingStore{}.Accept(nil)
+}
+
+// TestRefusedEventIsNotWaitedFor: if the store refuses an event, or the end of its attempt, after two seconds, the
+// caller gets the error at once, although the store has not yet resolved the other step.
 func TestRefusedEventIsNotWaitedFor(t *testing.T) {
 	for name, c := range map[string]struct {
 		serve func(*local)
@@ -260,14 +272,19 @@ func TestRefusedEventIsNotWaitedFor(t *testing.T) {
 		"response of the local server": {always("hello", ok), post},
 		"answer of the relay, offline": {nil, slackChallenge},
 	} {
-		t.Run(name, func(t *testing.T) {
-			run(t, c.serve, func(b *fixture) {
-				begun := time.Now()
-				out, _ := b.send(c.raw)
-				b.want("code", code(out), relay.CodeStoreUnavailable)
-				b.want("waited", time.Since(begun), 2*time.Second)
-			}, withHandshakes("slack"), func(b *fixture) { b.opt.Store = refusingStore{b.s} })
-		})
+		for step, store := range map[string]func(b *fixture){
+			"event": func(b *fixture) { b.opt.Store = refusingStore{b.s} },
+			"end":   func(b *fixture) { b.opt.Store = refusedEndStore{b.s} },
+		} {
+			t.Run(name+", "+step, func(t *testing.T) {
+				run(t, c.serve, func(b *fixture) {
+					begun := time.Now()
+					out, _ := b.send(c.raw)
+					b.want("code", code(out), relay.CodeStoreUnavailable)
+					b.want("waited", time.Since(begun), 2*time.Second)
+				}, withHandshakes("slack"), store)
+			})
+		}
 	}
 }
 

@@ -188,10 +188,12 @@ func (h *Channel) find(how relay.ConnHow) {
 // for the reason, at most for the duration wait. It implements relay.Conn.
 func (h *Channel) End(wait time.Duration) relay.ConnEnd {
 	if h.o.Explains && h.said.Load() == nil {
+		over, stop := waits.After(wait)
+		defer stop()
 		select {
 		case <-h.told:
 		case <-h.done:
-		case <-waits.After(wait):
+		case <-over:
 		}
 	}
 	if said := h.said.Load(); said != nil {

@@ -123,10 +123,12 @@ func (r *reads) wait(passed <-chan struct{}) {
 		return
 	case <-r.over:
 	}
+	late, stop := waits.After(EndTime)
+	defer stop()
 	select {
 	case <-r.ready:
 	case <-passed:
-	case <-waits.After(EndTime):
+	case <-late:
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.reading && r.err == nil {

@@ -207,7 +207,8 @@ func (s sender) closeBelow() error {
 
 // Write sends all of p. If the peer takes no byte for the stall time, Write ends the connection.
 func (s sender) Write(p []byte) (written int, err error) {
-	for {
+	// again: the last deadline was noticed late, and nothing was taken
+	for again := false; ; {
 		var limit time.Time
 		if s.stall > 0 {
 			limit = time.Now().Add(s.stall)
@@ -218,10 +219,11 @@ func (s sender) Write(p []byte) (written int, err error) {
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return written, err
 		}
-		if n == 0 && !waits.IsLate(limit, time.Now()) {
+		if n == 0 && (again || !waits.IsLate(limit, time.Now())) {
 			_ = s.Close()
 			return written, err
 		}
+		again = n == 0
 	}
 }
 

@@ -46,7 +46,8 @@ const slack = 16
 // Write sends p in pieces, each with its own deadline. It continues a piece of which the
 // system has taken only a part.
 func (c *stallConn) Write(p []byte) (int, error) {
-	for sent := 0; ; {
+	// again: the last deadline was noticed late, and nothing was taken
+	for sent, again := 0, false; ; {
 		limit := c.armDeadline()
 		n, err := c.Conn.Write(p[sent:min(sent+writePiece, len(p))])
 		sent += n
@@ -54,9 +55,10 @@ func (c *stallConn) Write(p []byte) (int, error) {
 		case err == nil && sent == len(p):
 			return sent, nil
 		case err == nil:
-		case !errors.Is(err, os.ErrDeadlineExceeded), n == 0 && !waits.IsLate(limit, time.Now()):
+		case !errors.Is(err, os.ErrDeadlineExceeded), n == 0 && (again || !waits.IsLate(limit, time.Now())):
 			return sent, err
 		default:
+			again = n == 0
 			c.mu.Lock()
 			outer := c.outerDeadline
 			c.mu.Unlock()

@@ -15,8 +15,8 @@ const (
 	// CatchUp is the time that a limit which was noticed late leaves for reading what has arrived.
 	CatchUp = time.Second
 	// lateAfter is the time after which a limit counts as noticed late. A timer of a running process is late
-	// by less, unless the machine is overloaded.
-	lateAfter = 20 * time.Millisecond
+	// by less, also on an overloaded machine or in a container that has used up its share of CPU time.
+	lateAfter = 200 * time.Millisecond
 )
 
 // now returns the time at which a limit is noticed; only a test changes it.
@@ -28,13 +28,13 @@ func IsLate(limit, noticed time.Time) bool {
 	return !limit.IsZero() && noticed.Sub(limit) >= lateAfter
 }
 
-// After returns a channel that is closed once d has passed. Code that selects between this channel and an event
-// has to check the event once more when the channel is closed, because select chooses at random between cases
-// that are ready.
-func After(d time.Duration) <-chan struct{} {
-	over := make(chan struct{})
-	start(d, func() { close(over) })
-	return over
+// After returns a channel that is closed once d has passed, and a function that frees its timer. Who selects
+// between the channel and an event has to check the event once more after it, because select chooses at random
+// between cases that are ready.
+func After(d time.Duration) (over <-chan struct{}, stop func()) {
+	done := make(chan struct{})
+	t := start(d, func() { close(done) })
+	return done, func() { t.Stop() }
 }
 
 // WithTimeout returns a context that ends once d has passed. Its error is then context.DeadlineExceeded.
@@ -58,14 +58,14 @@ func (l limited) Err() error {
 	return context.Cause(l.Context)
 }
 
-// start calls over once d has passed. If it notices this late, it calls over only CatchUp later, or later still
-// if it notices the end of CatchUp late, too.
+// start calls over once d has passed. If it notices this late, it calls over CatchUp later, whether or not it
+// notices that late again: a process that is always late must not postpone a limit for ever.
 func start(d time.Duration, over func()) *time.Timer {
 	var t *time.Timer
-	limit := time.Now().Add(d)
+	limit, late := time.Now().Add(d), false
 	t = time.AfterFunc(time.Hour, func() {
-		if noticed := now(); IsLate(limit, noticed) {
-			limit = noticed.Add(CatchUp)
+		if !late && IsLate(limit, now()) {
+			late = true
 			t.Reset(CatchUp)
 			return
 		}

@@ -12,7 +12,8 @@ import (
 func TestInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		<-After(time.Minute)
+		over, _ := After(time.Minute)
+		<-over
 		ctx, cancel := WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		<-ctx.Done()
@@ -22,22 +23,30 @@ func TestInTime(t *testing.T) {
 	})
 }
 
-// TestLate: a limit that is noticed late ends the wait CatchUp after it was noticed.
+// TestLate: a limit that is noticed late decides CatchUp later, also when this is noticed late as well.
 func TestLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const stopped = 5 * time.Minute // in the middle of which the limit is over
-		began, first := time.Now(), true
-		now = func() time.Time {
-			if first {
-				first = false
-				return time.Now().Add(stopped)
-			}
-			return time.Now().Add(-CatchUp)
-		}
+		now = func() time.Time { return time.Now().Add(time.Hour) }
 		defer func() { now = time.Now }()
-		<-After(time.Minute)
+		began := time.Now()
+		over, _ := After(time.Minute)
+		<-over
 		if took := time.Since(began); took != time.Minute+CatchUp {
 			t.Errorf("decides after %v", took)
+		}
+	})
+}
+
+// TestStoppedLimit: a limit whose timer was freed never decides.
+func TestStoppedLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		over, stop := After(time.Minute)
+		stop()
+		time.Sleep(time.Hour)
+		select {
+		case <-over:
+			t.Error("the limit has decided")
+		default:
 		}
 	})
 }

@@ -65,7 +65,9 @@ func (x *run) answered() Result {
 		if o.reader != readerCut && (o.closes || q.bodyNotSent()) {
 			_ = o.sink.CloseWrite()
 		}
-		x.awaitSender(waits.After(earlyAnswerWait))
+		enough, stop := waits.After(earlyAnswerWait)
+		x.awaitSender(enough)
+		stop()
 		x.amend()
 	}
 	x.giveBack()

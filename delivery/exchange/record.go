@@ -167,11 +167,13 @@ func (r *recording) waitForParts(n int) {
 		return
 	}
 	if wait != nil {
+		late, stop := waits.After(partWait)
 		select {
 		case <-wait.Done():
-		case <-waits.After(partWait):
+		case <-late:
 		case <-r.over:
 		}
+		stop()
 		if !closed(wait.Done()) {
 			r.mu.Lock()
 			r.failed = ErrStoreTimeout

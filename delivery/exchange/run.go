@@ -9,7 +9,6 @@ import (
 
 	"relay"
 	"relay/budget"
-	"relay/waits"
 )
 
 // run is one exchange. Only the goroutine of Run uses it.
@@ -387,7 +386,7 @@ func (x *run) tunnelEnded(abnormal bool) bool {
 	}
 	select {
 	case <-x.ctx.Done():
-	case <-waits.After(lostWait):
+	case <-time.After(lostWait):
 		// This wait is needed because x/crypto ends channels a moment before it reports the end of the tunnel.
 	}
 	return x.ctx.Err() != nil
@@ -413,7 +412,7 @@ func (x *run) tunnelLost() error {
 			if err := x.sent(u); err != nil {
 				return err
 			}
-		case <-waits.After(lastWriteWait):
+		case <-time.After(lastWriteWait):
 		}
 	}
 	if x.answer.final != nil {

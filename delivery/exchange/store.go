@@ -14,32 +14,48 @@ var ErrStoreTimeout = errors.New("the store did not answer in time")
 
 // Await waits until steps of the store have resolved, in the order in which they were passed on. It skips nil
 // steps. It returns the error of the first step that has failed, and ErrStoreTimeout after storeWait, or when
-// Base ends.
+// Base ends. If the last step fails while an earlier one is pending, Await returns its error at once.
 func (o *Options) Await(steps ...*relay.Ticket) error {
-	return o.await(waits.After(storeWait), steps...)
+	late, stop := waits.After(storeWait)
+	defer stop()
+	return o.await(late, steps...)
 }
 
 // AwaitEnd waits as Await does, but without the bound of storeWait.
 func (o *Options) AwaitEnd(t *relay.Ticket) error { return o.await(nil, t) }
 
 func (o *Options) await(late <-chan struct{}, steps ...*relay.Ticket) error {
+	last := steps[len(steps)-1]
 	for _, t := range steps {
-		if t == nil {
-			continue
+		for t != nil && !closed(t.Done()) {
+			select {
+			case <-t.Done():
+				continue
+			case <-failed(last):
+				if err := last.Err(); err != nil {
+					return err
+				}
+				continue
+			case <-late:
+			case <-o.Base.Done():
+			}
+			if !closed(t.Done()) {
+				return ErrStoreTimeout
+			}
 		}
-		select {
-		case <-t.Done():
-		case <-late:
-		case <-o.Base.Done():
-		}
-		if !closed(t.Done()) {
-			return ErrStoreTimeout
-		}
-		if err := t.Err(); err != nil {
-			return err
+		if t != nil && t.Err() != nil {
+			return t.Err()
 		}
 	}
 	return nil
+}
+
+// failed returns the Done channel of a step that has not resolved, or has failed; nil for a step that is stored.
+func failed(t *relay.Ticket) <-chan struct{} {
+	if t == nil || closed(t.Done()) && t.Err() == nil {
+		return nil
+	}
+	return t.Done()
 }
 
 // sendAccept asks the journal to accept the event, with the part of its request that has arrived.
@@ -71,11 +87,13 @@ func (x *run) store() error {
 	x.sendFinish(relay.StateDelivered, nil, "")
 	x.giveBack()
 	x.setTimer(x.at.end.Add(storeWait))
-	// Accept is awaited first: it may be refused for lack of space, while the smaller Finish finds space and is
-	// still pending.
+	// Either step may be refused for lack of space while the other one has found space and is pending.
 	if x.accept != nil {
-		if !x.resolves(x.accept) {
+		switch {
+		case !x.resolves(x.accept):
 			return x.storeLate()
+		case !closed(x.accept.Done()):
+			return x.onFinish() // Finish has failed
 		}
 		if err := x.onAccept(); err != nil {
 			return err
@@ -87,17 +105,21 @@ func (x *run) store() error {
 	return x.onFinish()
 }
 
-// resolves waits until a step of the store has resolved. It returns false if the timer ends the wait, or the
-// relay stops.
+// resolves waits until a step of the store has resolved, or Finish has failed. It returns false if the timer ends
+// the wait, or the relay stops.
 func (x *run) resolves(t *relay.Ticket) bool {
 	for !closed(t.Done()) {
 		select {
 		case <-t.Done():
+		case <-failed(x.finish):
+			if x.finish.Err() != nil {
+				return true
+			}
 		case u := <-x.send.done:
 			x.joinOn(u)
 		case <-x.timer.C:
-			if now := time.Now(); waits.IsLate(x.due.armed, now) {
-				x.setTimer(now.Add(waits.CatchUp))
+			if x.catchUp(time.Now()) {
+				x.setTimer(x.due.resumed)
 				continue
 			}
 			return closed(t.Done())
@@ -216,7 +238,7 @@ func (x *run) joinSender() {
 	select {
 	case u := <-x.send.done:
 		x.join(u)
-	case <-waits.After(lastWriteWait):
+	case <-time.After(lastWriteWait):
 	}
 }
 

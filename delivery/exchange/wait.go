@@ -55,6 +55,20 @@ func (x *run) arm() {
 	x.setTimer(next)
 }
 
+// pausesApart is the least time between two late timers that postpone limits. A process whose timers are always
+// late, or a local server and a caller that make them late, thus postpone a limit only once.
+const pausesApart = 30 * time.Second
+
+// catchUp postpones the limits of the exchange by waits.CatchUp, and returns true, if the timer is noticed late:
+// because this process was stopped, or because the exchange has waited for its caller to read.
+func (x *run) catchUp(now time.Time) bool {
+	if !waits.IsLate(x.due.armed, now) || now.Sub(x.due.resumed) < pausesApart {
+		return false
+	}
+	x.due.resumed = now.Add(waits.CatchUp)
+	return true
+}
+
 // limit returns the time from which a time limit that ends at t may end the exchange: t, or x.due.resumed if
 // that is later; zero = there is no limit.
 func (x *run) limit(t time.Time) time.Time {
@@ -80,11 +94,7 @@ func (x *run) setTimer(t time.Time) {
 // event has come in time: bytes that have arrived are read first, and a limit that is noticed late waits
 // CatchUp for them.
 func (x *run) onTime(now time.Time) error {
-	if waits.IsLate(x.due.armed, now) {
-		// The timer is noticed late, because this process was stopped, or because the exchange has waited for its
-		// caller to read.
-		x.due.resumed = now.Add(waits.CatchUp)
-	}
+	x.catchUp(now)
 	x.due.armed = time.Time{}
 	due := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
 	decides := func(t time.Time) bool { return due(x.limit(t)) }

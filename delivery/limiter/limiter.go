@@ -94,7 +94,9 @@ func (p *Slot) Acquire(maxWait time.Duration, lost, cut <-chan struct{}) *relay.
 	s.mu.Unlock()
 	var enough <-chan struct{}
 	if maxWait > 0 {
-		enough = waits.After(maxWait)
+		var stop func()
+		enough, stop = waits.After(maxWait)
+		defer stop()
 	}
 	err := relay.ErrNotSent
 	select {

@@ -76,9 +76,11 @@ func (b *bridge) awaitOtherNode() {
 	if !b.await(b.downEnded, &b.went, patience) {
 		return
 	}
+	over, stop := waits.After(patience)
+	defer stop()
 	select {
 	case <-b.remote.Ended():
-	case <-waits.After(patience):
+	case <-over:
 	}
 }
 
@@ -92,12 +94,15 @@ const slowNode = 20
 // patience.
 func (b *bridge) await(ended <-chan struct{}, bytes *uint64, patience time.Duration) bool {
 	for before := uint64(0); ; {
+		over, stop := waits.After(patience)
 		select {
 		case <-ended:
+			stop()
 			return true
 		case <-b.done:
+			stop()
 			return false
-		case <-waits.After(patience):
+		case <-over:
 		}
 		b.mu.Lock()
 		now := *bytes
