@@ -291,8 +291,9 @@ func ownEvent(q db.Query, who relay.Actor, id relay.ID) (relay.Event, error) {
 	if err != nil || who.Kind == relay.ActorSystem {
 		return e, err
 	}
-	own, err := q.Exists(`SELECT 1 FROM aliases WHERE id = ? AND owner_id = ?`, e.AliasID, who.Account)
-	if err == nil && !own {
+	// The alias may have been removed since FindEvent: then the event is not found.
+	owner, err := ownerOf(q, e.AliasID)
+	if err == nil && owner != who.Account {
 		err = relay.Errorf(relay.CodeForbidden, "only the owner of %s may do this", e.Alias)
 	}
 	return e, err
