@@ -28,18 +28,19 @@ func (o *Options) await(late <-chan struct{}, steps ...*relay.Ticket) error {
 	last := steps[len(steps)-1]
 	for _, t := range steps {
 		for t != nil && !closed(t.Done()) {
+			timedOut := false
 			select {
 			case <-t.Done():
-				continue
 			case <-failed(last):
 				if err := last.Err(); err != nil {
 					return err
 				}
-				continue
 			case <-late:
+				timedOut = true
 			case <-o.Base.Done():
+				timedOut = true
 			}
-			if !closed(t.Done()) {
+			if timedOut && !closed(t.Done()) {
 				return ErrStoreTimeout
 			}
 		}
