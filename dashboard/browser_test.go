@@ -197,9 +197,11 @@ func (b *browser) until(expression string) {
 	}
 }
 
-// click clicks an element, and tries again if a live update has replaced the element.
+// click clicks an element, and tries again if a live update has replaced the element. It waits until the page is
+// loaded, because a click goes to a place in the window, and the layout still moves the element while the page loads.
 func (b *browser) click(sel string) {
 	b.t.Helper()
+	b.until(`document.readyState === "complete"`)
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		_, err := try(b, chromedp.Click(chromedp.CSS(sel)))
 		if err == nil {

@@ -22,17 +22,6 @@ import (
 
 // The helpers in this file make the broken files, servers and databases that the tests of doctor need.
 
-// freeAddr returns an address of this machine where nothing listens.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
-}
-
 // silentAddr returns an address that accepts connections and never answers.
 func silentAddr(t *testing.T) string {
 	t.Helper()

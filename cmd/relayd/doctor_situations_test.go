@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/relaytest"
 	"relay/store"
 )
 
@@ -79,7 +80,7 @@ func TestDoctorBesideAServer(t *testing.T) {
 	proxied := newTestServer(t, map[string]string{"trusted-proxies": "127.0.0.0/8"})
 	page := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(page.Close)
-	closed := freeAddr(t)
+	closed := relaytest.FreeAddr(t)
 	silent := silentAddr(t)
 	if list := examine(t, settingsOf(h, nil)); len(failures(list)) > 0 {
 		t.Fatalf("a good server is not: %+v", failures(list))
@@ -375,7 +376,7 @@ func TestDoctorWithoutAServer(t *testing.T) {
 	}
 	// In the last situations, the database URL leads to a port without Postgres, or to a Postgres that does not
 	// accept relayd.
-	at := freeAddr(t)
+	at := relaytest.FreeAddr(t)
 	base := postgresFlags(t)["database-url"]
 	for _, s := range []situation{
 		{"the server is down", nil, nil, "server", relay.VerdictFail, "no relay answers", "start it"},

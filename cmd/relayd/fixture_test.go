@@ -36,12 +36,13 @@ type testServer struct {
 	token string
 }
 
-// newTestServer starts a relay with flags, on free ports and in a new folder.
+// newTestServer starts a relay with flags, in a new folder and on ports that are reserved for the test, also while the
+// relay is stopped.
 func newTestServer(t *testing.T, flags map[string]string) *testServer {
 	t.Helper()
 	needTool(t, "ssh")
 	h := &testServer{t: t, dir: t.TempDir(), log: &relaytest.Buffer{}, flags: map[string]string{
-		"http-addr": "127.0.0.1:0", "ssh-addr": "127.0.0.1:0", "admin-addr": "127.0.0.1:0", "drain": "5s",
+		"http-addr": relaytest.FreeAddr(t), "ssh-addr": relaytest.FreeAddr(t), "admin-addr": relaytest.FreeAddr(t), "drain": "5s",
 	}}
 	h.flags["data-dir"] = filepath.Join(h.dir, "data")
 	for k, v := range flags {
