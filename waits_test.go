@@ -19,6 +19,7 @@ var harmlessWaits = map[string][]string{
 	"a pause, or a task for later: nothing else ends it": {
 		"delivery.dispatcher.sleep", "delivery/feed.Feed.start", "delivery/feed.viewer.Next", "delivery/kept.New", "delivery/limiter.Limiter.armTimer",
 		"delivery/registry.Registry.KeepCounts", "delivery/spares.New", "link.Conn.guard", "link.NewWorkers", "link.reads.start",
+		"server/certs.ACME.run",
 	},
 	"it waits for a goroutine of this process": {
 		"delivery/exchange.run.joinSender", "delivery/exchange.run.tunnelEnded", "delivery/exchange.run.tunnelLost",
@@ -46,8 +47,23 @@ var harmlessWaits = map[string][]string{
 		"delivery/exchange.Request.gatherStored", // a query of the database, which has its own limit
 		"delivery/exchange.timedParts.BodyPart",  // a query of the database, which has its own limit
 		"delivery/exchange.run.splice",           // removes a deadline
+		"server.conn.deadline",                   // conn.read asks waits.IsLate
+		"server.conn.handOver",                   // removes a deadline
+		"server.conn.handshake",                  // its limit is one of waits; the other deadline only ends the connection of a CA
+		"server.stallConn.armDeadline",           // stallConn.Write asks waits.IsLate
+		"server.stallConn.SetDeadline",           // as stallConn.SetWriteDeadline
+		"server.stallConn.SetWriteDeadline",      // the code that sets a deadline judges its end
+		"server.Server.rejectConn",               // the write does not block
+	},
+	"it belongs to the dashboard and the API, or to a health check: nothing is lost, and the client may ask again": {
+		"server.readiness.refresh", "server.readiness.verdict", "server.Server.serveBase", "server.stallReader.Read",
+		"server.stallReader.setDeadline", "server.stallWriter.clearDeadline", "server.stallWriter.setDeadline",
+	},
+	"it belongs to a certificate: the next handshake or the next round of the loop asks again": {
+		"server/certs.ACME.Certificate", "server/certs.ACME.obtain", "server/certs.ACME.pendingChallenge", "server/certs.DNSCommand.run",
 	},
 	"it belongs to the end of the process or of a connection": {
+		"server.Server.awaitConns", "server.Server.beginStop", "server.Server.closeRemaining", "server.Server.Shutdown", "server/certs.ACME.Stop",
 		"delivery.Delivery.awaitWorkers", "delivery.Delivery.Close", "link.batchWriter.Close", "link.calls.wait", "link.Conn.end", "link.drain",
 		"link.Socket.Close",
 	},
@@ -63,7 +79,7 @@ var waitCalls = []string{
 func TestWaitsOfRequests(t *testing.T) {
 	t.Parallel()
 	found := map[string]bool{}
-	for _, dir := range []string{"delivery", "link"} {
+	for _, dir := range []string{"delivery", "link", "server"} {
 		for _, file := range programFiles(t, dir) {
 			parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 			if err != nil {

@@ -12,7 +12,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"sync"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"relay/sockets"
+	"relay/waits"
 )
 
 const (
@@ -143,12 +143,13 @@ func (l *proxyListener) deliverOrClose(c net.Conn, err error) {
 // valid header.
 func (l *proxyListener) readHeader(c net.Conn) {
 	defer func() { <-l.slots }()
-	closeEarly := context.AfterFunc(l.ctx, func() { _ = c.Close() })
-	_ = c.SetReadDeadline(time.Now().Add(l.proxies.opt.Timeout))
+	ctx, cancel := waits.WithTimeout(l.ctx, l.proxies.opt.Timeout)
+	defer cancel()
+	closeEarly := context.AfterFunc(ctx, func() { _ = c.Close() })
 	from, err := readHeader(c)
 	result := headerLocal
 	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		result = headerLate
 	case errors.Is(err, errNoHeader), errors.Is(err, io.EOF):
 		result = headerMissing
@@ -171,7 +172,6 @@ func (l *proxyListener) readHeader(c net.Conn) {
 		}
 		return
 	}
-	_ = c.SetReadDeadline(time.Time{})
 	if from.IsValid() {
 		c = &proxiedConn{Conn: c, from: net.TCPAddrFromAddrPort(from)}
 	}
