@@ -274,14 +274,6 @@ func (h *Attachment) awaitLiveness(reason silence) {
 // Remote reports whether another node has the tunnel.
 func (h *Attachment) Remote() bool { return h.remote != nil }
 
-// Serves reports whether the tunnel is in this process and still serves its alias. If the result is false, an
-// end of the tunnel's connection need not be a loss.
-func (h *Attachment) Serves() bool {
-	h.st.mu.Lock()
-	defer h.st.mu.Unlock()
-	return h.remote == nil && !h.detached && h.st.attached == h
-}
-
 // Channel returns a channel for a request of a caller at origin; caller is nil for replays and queued
 // deliveries. If fresh is set, Channel opens a new channel instead of taking one from the pool. If the client
 // refuses a channel while many are open, Channel closes some idle ones and tries again, because a client
