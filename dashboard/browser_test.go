@@ -197,13 +197,16 @@ func (b *browser) until(expression string) {
 	}
 }
 
-// click clicks an element, and tries again if a live update has replaced the element. It waits until the page is
-// loaded, because a click goes to a place in the window, and the layout still moves the element while the page loads.
+// click clicks an element, and tries again if a live update has replaced the element. A click goes to a place in the
+// window, so click waits until the page is loaded and the element no longer moves.
 func (b *browser) click(sel string) {
 	b.t.Helper()
-	b.until(`document.readyState === "complete"`)
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		_, err := try(b, chromedp.Click(chromedp.CSS(sel)))
+		b.see(sel)
+		err := b.rest(sel)
+		if err == nil {
+			_, err = try(b, chromedp.Click(chromedp.CSS(sel)))
+		}
 		if err == nil {
 			return
 		}
@@ -211,6 +214,31 @@ func (b *browser) click(sel string) {
 			b.t.Fatalf("click %s: %v", sel, err)
 		}
 	}
+}
+
+// rest moves the mouse to an element, and returns an error if the element then has another place or is not below the
+// mouse. Chromium handles the move with the next frame, and only with a frame does it scroll a loaded page to the
+// fragment of its address.
+func (b *browser) rest(sel string) error {
+	b.t.Helper()
+	find := fmt.Sprintf("(e => { if (!e) return []; e.scrollIntoViewIfNeeded(); const r = e.getClientRects()[0]; return r ? [r.left, r.top, r.width, r.height] : []; })(document.querySelector(%q))", sel)
+	before, err := try(b, chromedp.Evaluate[[]float64](find))
+	if err != nil || len(before) == 0 {
+		return fmt.Errorf("%s is not there: %v", sel, err)
+	}
+	x, y := before[0]+before[2]/2, before[1]+before[3]/2
+	if _, err := try(b, chromedp.MouseEvent(chromedp.MouseMoved, x, y)); err != nil {
+		return err
+	}
+	after, err := try(b, chromedp.Evaluate[[]float64](find))
+	if err != nil || !slices.Equal(before, after) {
+		return fmt.Errorf("%s moved from %v to %v: %v", sel, before, after, err)
+	}
+	hit := fmt.Sprintf("((e, at) => !!at && e.contains(at))(document.querySelector(%q), document.elementFromPoint(%f, %f))", sel, x, y)
+	if is, err := try(b, chromedp.Evaluate[bool](hit)); err != nil || !is {
+		return fmt.Errorf("%s is covered: %v", sel, err)
+	}
+	return nil
 }
 
 // key presses a key once the scripts of the page are ready: the page ignores an earlier press.
@@ -369,6 +397,7 @@ func TestBrowserNarrow(t *testing.T) {
 		b.open(path)
 		for _, width := range []int64{390, 768, 1280} {
 			call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 800, DeviceScaleFactor: 1, Mobile: true})
+			b.until(fmt.Sprintf(`matchMedia("(width: %dpx)").matches`, width))
 			if wide := value[int64](b, `document.documentElement.scrollWidth`); wide > width {
 				t.Errorf("%s is %d px wide, where %d are visible", path, wide, width)
 			}

@@ -36,6 +36,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	relaytest.Slowdown(time.Now()) // this call starts to measure how busy the machine is
 	code := m.Run()
 	shell.close()
 	whole.close()

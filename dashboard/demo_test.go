@@ -24,6 +24,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
 
 // demoServer is a complete installation: the relayd program, a local shop, a tunnel by ssh -R between
@@ -116,17 +118,17 @@ func (s *demoServer) serve() {
 	s.t.Fatal("relayd ends at once, three times")
 }
 
-// address returns a free loopback address, with the given port if that is free.
+// address returns a free loopback address, with the given port if that is free. The port "0" stands for any port, and
+// the address is then reserved for the test.
 func address(t *testing.T, port string) string {
 	t.Helper()
-	for _, at := range []string{"127.0.0.1:" + port, "127.0.0.1:0"} {
-		if l, err := net.Listen("tcp", at); err == nil {
+	if port != "0" {
+		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
 			_ = l.Close()
 			return l.Addr().String()
 		}
 	}
-	t.Fatal("no free port")
-	return ""
+	return relaytest.FreeAddr(t)
 }
 
 func (s *demoServer) env() []string { return append(os.Environ(), "HOME="+s.home, "SSH_AUTH_SOCK=") }

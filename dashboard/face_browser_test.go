@@ -22,7 +22,7 @@ func (b *browser) show(path string, width, height int64, name string) {
 	b.t.Helper()
 	b.look("light", width, height)
 	b.open(path)
-	b.until(`document.readyState === "complete" && document.querySelector("#link")?.textContent !== ""`)
+	b.until(fmt.Sprintf(`innerWidth === %d && document.readyState === "complete" && document.querySelector("#link")?.textContent !== ""`, width))
 	b.picture(fmt.Sprintf("%s-%d", name, width))
 }
 
