@@ -213,7 +213,6 @@ func (d *Dialer) dial(ctx context.Context, person *pausableDeadline) (*Conn, err
 	d.keys.locked = nil
 	try := loginAttempt{Dialer: d, hosts: hosts, signers: signers, waiting: waiting}
 	if err := conn.Connect(ctx, addr, try.config(), conn.handlers()); err != nil {
-		conn.Close()
 		if ctx.Err() != nil {
 			return nil, ctx.Err() // try.explain would read fields that the goroutine of the login may still be writing
 		}
@@ -413,6 +412,6 @@ func (d *Dialer) Enrol(ctx context.Context, show func(link, code string)) error 
 	if err != nil {
 		return err
 	}
-	conn.Close() // the relay has ended the connection already
+	conn.Close(link.Unneeded) // the relay has ended the connection already
 	return nil
 }

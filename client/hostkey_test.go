@@ -16,13 +16,14 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 
 	"relay/cli"
+	"relay/link"
 )
 
 func dialOnce(t *testing.T, d *Dialer) error {
 	t.Helper()
 	conn, err := d.Dial(context.Background())
 	if err == nil {
-		conn.Close()
+		conn.Close(link.Unneeded)
 	}
 	return err
 }

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"relay/cli"
@@ -18,11 +17,14 @@ const (
 	silentAfter = 10 // number of checks, one each lookEvery, without a byte from the relay
 )
 
-// keepalive pings the relay until ctx or the connection ends, and returns nil. If the relay is silent for too
-// long, it closes the connection and returns the reason.
-func (c *Conn) keepalive(ctx context.Context) error {
-	if silent, ok := errors.AsType[*link.SilentError](c.Watch(ctx, pingEvery, lookEvery, silentAfter)); ok {
-		return cli.Errorf(cli.ExitUnreachable, "the relay has been silent for %d s", int(silent.For.Seconds()))
+// keepalive pings the relay until ctx or the connection ends. If the relay is silent for too long, it closes the
+// connection.
+func (c *Conn) keepalive(ctx context.Context) { c.Watch(ctx, pingEvery, lookEvery, silentAfter) }
+
+// silence returns an error if the connection has ended because the relay was silent.
+func (c *Conn) silence() error {
+	if c.Cause() != link.Silent {
+		return nil
 	}
-	return nil
+	return cli.Errorf(cli.ExitUnreachable, "the relay has been silent for %d s", int((silentAfter * lookEvery).Seconds()))
 }

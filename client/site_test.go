@@ -15,6 +15,7 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 
 	"relay/cli"
+	"relay/link"
 )
 
 func TestBaseURLsAsTyped(t *testing.T) {
@@ -84,7 +85,7 @@ func TestDiscoverPinsTheHostKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn.Close()
+	conn.Close(link.Unneeded)
 	if text, err := os.ReadFile(own); err != nil || string(text) != old+other {
 		t.Errorf("stored before the relay has said which base URL it has: %s, %v", text, err)
 	}
@@ -100,7 +101,7 @@ func TestDiscoverPinsTheHostKey(t *testing.T) {
 	if conn, err = later.Dial(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	conn.Close()
+	conn.Close(link.Unneeded)
 }
 
 func TestDiscoverIsNotLedAstray(t *testing.T) {

@@ -40,10 +40,8 @@ func NewSSHAPI(d *Dialer) *cli.API {
 type sshLink struct {
 	dialer *Dialer
 
-	mu        sync.Mutex
-	conn      *Conn
-	keepalive sync.WaitGroup // waits for the keepalive of conn
-	reason    error          // why the last keepalive has closed its connection, or nil; valid after keepalive.Wait
+	mu   sync.Mutex
+	conn *Conn
 }
 
 // Connect implements cli.Link.
@@ -57,9 +55,8 @@ func (l *sshLink) Connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.keepalive.Wait() // the keepalive of the former connection must have ended
 	l.conn = conn
-	l.keepalive.Go(func() { l.reason = conn.keepalive(conn.Context()) })
+	conn.Go("keepalive", func() { conn.keepalive(conn.Context()) })
 	return nil
 }
 
@@ -70,9 +67,9 @@ func (l *sshLink) Lose(cause error) error {
 	if l.conn == nil {
 		return cause
 	}
-	l.conn.CloseSent()
-	if l.keepalive.Wait(); l.reason != nil {
-		return l.reason
+	l.conn.CloseSent(link.Unneeded)
+	if silent := l.conn.silence(); silent != nil {
+		return silent
 	}
 	return cause
 }
@@ -98,7 +95,7 @@ func (c *Conn) openAPI() (net.Conn, error) {
 		ch.Close()
 	}
 	if ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		c.Close()
+		c.Close(link.GivenUp)
 		return nil, cli.Errorf(cli.ExitUnreachable, "the relay has not opened a channel for %d s", int(loginTimeout.Seconds()))
 	}
 	return nil, cli.LostConnection(err)

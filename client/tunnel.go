@@ -68,8 +68,7 @@ type channelOpen struct {
 func (t *tunnel) run(ctx context.Context) error {
 	alive, cancel := context.WithCancel(context.Background())
 	lost := t.conn.Context()
-	dead := make(chan error, 1)
-	t.wg.Go(func() { dead <- t.conn.keepalive(alive) })
+	t.wg.Go(func() { t.conn.keepalive(alive) })
 	serve := func(o *link.Offer) { t.serveOffer(alive, o) }
 	t.conn.offers.Store(&serve)
 	t.wg.Go(func() {
@@ -81,7 +80,7 @@ func (t *tunnel) run(ctx context.Context) error {
 	})
 	end := func() {
 		cancel()
-		t.conn.CloseSent()
+		t.conn.CloseSent(link.Unneeded)
 		t.api.Close()
 		t.wg.Wait()
 		<-t.conn.Done()
@@ -114,8 +113,8 @@ func (t *tunnel) run(ctx context.Context) error {
 		}
 	}
 	end()
-	if reason := <-dead; reason != nil && retryable(err) {
-		return reason
+	if silent := t.conn.silence(); silent != nil && retryable(err) {
+		return silent
 	}
 	return err
 }
@@ -436,5 +435,5 @@ func (t *tunnel) shutDown() {
 			break
 		}
 	}
-	t.conn.CloseSent()
+	t.conn.CloseSent(link.Unneeded)
 }

@@ -35,7 +35,8 @@ type Options struct {
 }
 
 // Conn is one SSH connection, from before its handshake until its last goroutine has ended. Its methods
-// may be called concurrently; the comments of those that need the handshake say so.
+// may be called concurrently; the comments of those that need the handshake say so. Cause lists what ends
+// a connection.
 type Conn struct {
 	Sock   *Socket
 	o      Options
@@ -54,7 +55,7 @@ type Conn struct {
 	pulse    pulse
 }
 
-// New makes a connection over a socket, and closes the socket when the connection ends.
+// New makes a connection over a TCP connection, and closes the latter when the connection ends.
 func New(tcp net.Conn, o Options) *Conn {
 	nothing := func() {}
 	for _, f := range []*func(){&o.Lost, &o.Closed, &o.Ended, &o.Gone, &o.Keepalive.Stale, &o.Keepalive.Back} {
@@ -73,6 +74,7 @@ func New(tcp net.Conn, o Options) *Conn {
 // called before any method that needs the handshake.
 func (c *Conn) Use(conn ssh.Conn) {
 	c.ssh = conn
+	c.Sock.LoggedIn()
 	c.startKeepalive()
 }
 
@@ -83,17 +85,44 @@ func (c *Conn) Context() context.Context { return c.ctx }
 // returned and no goroutine runs for the connection any more, at the latest EndTime after that return.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Close ends the connection. It does not wait, and returns nil.
-func (c *Conn) Close() error {
-	_ = c.Sock.Close()
-	return nil
-}
+// Close ends the connection by a cause, and does not wait. Only the first call has an effect. If ends by this
+// cause are logged, the log line has details, which are attributes as those of slog.Logger.Info.
+func (c *Conn) Close(cause Cause, details ...any) { c.Sock.Close(cause, details...) }
 
 // CloseSent closes the connection like Close, but returns once all written bytes were sent, at the
 // latest after flushTime.
-func (c *Conn) CloseSent() {
-	_ = c.Sock.Close()
+func (c *Conn) CloseSent(cause Cause) {
+	c.Sock.Close(cause)
 	c.Sock.out.Wait()
+}
+
+// Cause returns why the connection has ended; "" = it has not.
+func (c *Conn) Cause() Cause {
+	cause, _ := c.Sock.cause.Load().(Cause)
+	return cause
+}
+
+// library is the socket as x/crypto sees it.
+type library struct {
+	*Socket
+	conn *Conn
+}
+
+// Close implements net.Conn. x/crypto calls it when the handshake has failed, and after the end of a connection.
+func (l library) Close() error {
+	l.conn.Close(l.conn.failure())
+	return nil
+}
+
+// failure returns the cause of an end for which x/crypto, and no other code, has found a reason.
+func (c *Conn) failure() Cause {
+	if broken, ok := c.Sock.broken.Load().(Cause); ok {
+		return broken
+	}
+	if !c.Sock.loggedIn.Load() {
+		return LoginFailed
+	}
+	return Disconnected
 }
 
 // ServerVersion returns the version line of the server. It needs the handshake.
@@ -141,12 +170,15 @@ func (c *Conn) Recovered(where string) {
 
 func (c *Conn) panicked(where string, v any) {
 	c.Log().Error("panic in an ssh connection", "where", where, "panic", v, "stack", string(debug.Stack()))
-	_ = c.Close()
+	c.Close(Panicked)
 }
 
 // end ends the work for the connection. It is called once, when the socket was closed from either
 // side.
-func (c *Conn) end() {
+func (c *Conn) end(cause Cause, details []any) {
+	if level, ok := cause.logLevel(); ok {
+		c.Log().With("cause", cause).Log(c.ctx, level, "ssh connection ended", details...)
+	}
 	c.calls.end()
 	// The context ends before stopKeepalive is called, because resetKeepalive starts the timer again
 	// until the context has ended.

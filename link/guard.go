@@ -45,8 +45,7 @@ func (c *Conn) guard(ch *guardedReads, ended <-chan struct{}) {
 			late, _ = ch.Read(b)
 		}
 		if extended+late > 0 {
-			c.Log().Warn("ssh connection closed: its peer sent bytes that no client may send", "extended", extended > 0)
-			_ = c.Close()
+			c.Close(ForbiddenBytes, "extended", extended > 0)
 			return
 		}
 		select {

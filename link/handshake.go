@@ -32,7 +32,7 @@ type begun struct {
 // returns at once. After the login, the handlers get the channels and requests of the peer.
 func (c *Conn) Connect(ctx context.Context, addr string, config *ssh.ClientConfig, h Handlers) error {
 	return c.handshake(ctx, h, func() (b begun, err error) {
-		b.conn, b.channels, b.requests, err = ssh.NewClientConn(c.Sock, addr, config)
+		b.conn, b.channels, b.requests, err = ssh.NewClientConn(library{c.Sock, c}, addr, config)
 		return b, err
 	})
 }
@@ -47,7 +47,7 @@ func (c *Conn) Accept(ctx context.Context, config *ssh.ServerConfig, h Handlers)
 		}
 	}
 	return c.handshake(ctx, h, func() (begun, error) {
-		server, channels, requests, err := ssh.NewServerConn(c.Sock, config)
+		server, channels, requests, err := ssh.NewServerConn(library{c.Sock, c}, config)
 		if err != nil {
 			return begun{}, err
 		}
@@ -63,7 +63,7 @@ func (c *Conn) handshake(ctx context.Context, h Handlers, shake func() (begun, e
 		defer func() { result <- err }()
 		var b begun
 		if b, err = shake(); err != nil {
-			_ = c.Close()
+			c.Close(c.failure())
 			return
 		}
 		c.Use(b.conn)
@@ -78,7 +78,7 @@ func (c *Conn) handshake(ctx context.Context, h Handlers, shake func() (begun, e
 	case err := <-result:
 		return err
 	case <-ctx.Done():
-		_ = c.Close()
+		c.Close(GivenUp)
 		return ctx.Err()
 	}
 }
@@ -99,7 +99,7 @@ func (c *Conn) serve(h Handlers, channels <-chan ssh.NewChannel, requests <-chan
 	if h.Ended != nil {
 		defer h.Ended()
 	}
-	defer c.Close()
+	defer func() { c.Close(c.failure()) }()
 	for channels != nil || requests != nil {
 		select {
 		case open, ok := <-channels:

@@ -44,6 +44,9 @@ func TestHandshakeEndsWithItsContext(t *testing.T) {
 		}
 	})
 	within(t, "the connection", func() { <-c.Done() })
+	if cause := c.Cause(); cause != GivenUp {
+		t.Errorf("ended by %q", cause)
+	}
 }
 
 // TestClient: a client gets the channels and all requests of the server, including those just before the end of the
@@ -154,6 +157,9 @@ func TestPacketsBehindTheEnd(t *testing.T) {
 		_ = raw.writePacket([]byte{200})
 	}
 	within(t, "the connection", func() { <-own.Done() })
+	if cause := own.Cause(); cause != Disconnected {
+		t.Errorf("ended by %q", cause)
+	}
 	// Wait returns when the last goroutine of x/crypto has ended.
 	within(t, "x/crypto", func() { _ = own.ssh.Wait() })
 }

@@ -2,7 +2,6 @@ package link
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -90,8 +89,7 @@ func (c *Conn) keepalive() {
 			c.Ping()
 		}
 		if o.Close > 0 && now-p.staleSince >= o.Close {
-			c.Log().Info("silent ssh connection closed", "quiet", now-last)
-			_ = c.Close()
+			c.Close(Silent, "quiet", now-last)
 			return
 		}
 	case o.Interval > 0 && p.pinged == 0 && now-last >= o.Interval:
@@ -200,14 +198,13 @@ func (c *Conn) RoundTrip(ctx context.Context) error {
 }
 
 // Watch pings the peer once in each duration ping, and checks once in each duration look whether bytes
-// have arrived. It returns nil at the end of ctx. When as many checks in a row as looks says have found
-// no byte, it closes the connection and returns a *SilentError. If the connection ends otherwise, it
-// returns ErrLost.
+// have arrived, until ctx or the connection ends. When as many checks in a row as looks says have found no
+// byte, it closes the connection.
 //
 // Silence is counted in checks and not measured by a clock: while this process is stopped or this
 // machine sleeps, there are no checks, so the peer gets its full time afterwards. Watch needs the
 // handshake.
-func (c *Conn) Watch(ctx context.Context, ping, look time.Duration, looks int) error {
+func (c *Conn) Watch(ctx context.Context, ping, look time.Duration, looks int) {
 	pings, tick := time.NewTicker(ping), time.NewTicker(look)
 	defer pings.Stop()
 	defer tick.Stop()
@@ -215,25 +212,18 @@ func (c *Conn) Watch(ctx context.Context, ping, look time.Duration, looks int) e
 	for silent := 0; ; {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-c.ctx.Done():
-			return ErrLost
+			return
 		case <-pings.C:
 			c.Ping()
 		case <-tick.C:
 			if now := c.Sock.Heard(); now != heard {
 				silent, heard = 0, now
 			} else if silent++; silent >= looks {
-				_ = c.Close()
-				return &SilentError{time.Duration(looks) * look}
+				c.Close(Silent, "quiet", time.Duration(looks)*look)
+				return
 			}
 		}
 	}
 }
-
-// SilentError is the error of a connection that was closed because no byte of its peer arrived for the
-// time For.
-type SilentError struct{ For time.Duration }
-
-// Error implements error.
-func (e *SilentError) Error() string { return fmt.Sprintf("no byte for %v", e.For) }

@@ -1,7 +1,6 @@
 package link
 
 import (
-	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -41,30 +40,29 @@ func TestPingIsNeverSwallowed(t *testing.T) {
 	}
 }
 
-// TestWatch: Watch goes on while the peer answers. If the peer is silent, it returns a SilentError and closes
-// the connection.
+// TestWatch: Watch goes on while the peer answers. If the peer is silent, it closes the connection.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	own, _ := pair(t, Options{})
-	ended := make(chan error, 1)
-	go func() { ended <- own.Watch(t.Context(), time.Millisecond, 20*time.Millisecond, 50) }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		own.Watch(t.Context(), time.Millisecond, 20*time.Millisecond, 50)
+	}()
 	begun := own.Sock.Heard()
 	eventually(t, 30*time.Second, "ten answers", func() bool {
 		return own.Sock.Heard() > begun+int64(50*time.Millisecond)
 	})
 	select {
-	case err := <-ended:
-		t.Fatalf("the watch has ended: %v", err)
+	case <-ended:
+		t.Fatal("the watch has ended")
 	default:
 	}
 	silent, _ := pair(t, Options{})
 	silent.ssh = answers{asked: make(chan struct{}, 100), answer: make(chan struct{})}
-	var why *SilentError
-	if err := silent.Watch(t.Context(), time.Millisecond, time.Millisecond, 3); !errors.As(err, &why) {
-		t.Errorf("a silent peer: %v", err)
-	}
-	if silent.Context().Err() == nil {
-		t.Error("the connection is open")
+	silent.Watch(t.Context(), time.Millisecond, time.Millisecond, 3)
+	if cause := silent.Cause(); cause != Silent || silent.Context().Err() == nil {
+		t.Errorf("a silent peer: %q, %v", cause, silent.Context().Err())
 	}
 }
 

@@ -36,7 +36,7 @@ func TestStallNoticedLate(t *testing.T) {
 				mine, theirs := net.Pipe()
 				defer theirs.Close()
 				s := newSocket(&lateConn{mine, stopped}, stall, 0)
-				defer s.Close()
+				defer s.Close(Unneeded)
 				if reads {
 					time.AfterFunc(stall+stopped/2, func() { _, _ = theirs.Read(make([]byte, 1)) })
 				}
@@ -44,6 +44,9 @@ func TestStallNoticedLate(t *testing.T) {
 				_, err := sender{s}.Write([]byte("a"))
 				if took := time.Since(begun); reads != (err == nil) || !reads && took != 2*stall+stopped {
 					t.Errorf("%v after %v", err, took)
+				}
+				if cause := s.cause.Load(); reads != (cause == nil) || !reads && cause != Stalled {
+					t.Errorf("ended by %v", cause)
 				}
 			})
 		})

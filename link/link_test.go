@@ -57,7 +57,7 @@ func pairWith(t testing.TB, o Options, h Handlers) (own *Conn, peer *ssh.Client)
 	o.Log = slog.New(slog.DiscardHandler)
 	own = New(ours, o)
 	t.Cleanup(func() {
-		_ = own.Close()
+		own.Close(Unneeded)
 		<-own.Done()
 	})
 	met := make(chan error, 1)

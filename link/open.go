@@ -112,8 +112,7 @@ func (c *Conn) reserveOpen() error {
 	case n.unanswered >= maxUnanswered:
 		return ErrLost
 	case unclosed > maxUnclosed && time.Since(n.closedAt) >= unclosedTime:
-		c.Log().Warn("the ssh peer does not close its channels; the connection is given up", "open", unclosed)
-		go func() { _ = c.Close() }()
+		go c.Close(UnclosedChannels, "open", unclosed)
 		return ErrLost
 	case n.alive+n.unanswered >= maxAlive:
 		return ErrUnclosed

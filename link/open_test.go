@@ -35,6 +35,9 @@ func TestChannelsLeftOpen(t *testing.T) {
 		t.Errorf("an open: %v", err)
 	}
 	within(t, "the connection", func() { _ = peer.Wait() })
+	if cause := own.Cause(); cause != UnclosedChannels {
+		t.Errorf("ended by %q", cause)
+	}
 }
 
 // TestCrowdThatEndsAtOnce: while the peer closes twice maxUnclosed channels one after another, opens are
@@ -94,7 +97,7 @@ func TestLeftCallsAreCounted(t *testing.T) {
 	own, _ := pair(t, Options{Workers: workers})
 	over := make(chan struct{})
 	own.Go("test", func() { <-over })
-	_ = own.Close()
+	own.Close(Unneeded)
 	<-own.Done()
 	if n := workers.Left(); n != 1 {
 		t.Errorf("%d calls are counted as left", n)

@@ -3,6 +3,7 @@ package link
 import (
 	"bytes"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -23,7 +24,7 @@ type Socket struct {
 	unread  func() bool // reports whether received bytes are unread; may be nil
 	onHeard func()      // called after each read that returned bytes
 	onLost  func()      // called once, after the first read that failed
-	onClose func()
+	onClose func(cause Cause, details []any)
 	onFlood func() // called before the connection is closed because the peer sent more than maxLoginBytes before its login; nil = no such bound
 
 	loggedIn   atomic.Bool // the peer has logged in and may send any number of bytes
@@ -31,6 +32,8 @@ type Socket struct {
 
 	heard   atomic.Int64  // time of the last received byte, since start
 	state   atomic.Int32  // one of the constants socketOpen to socketClosed
+	broken  atomic.Value  // a Cause, PeerClosed or LineFailed: how the first failed read or write of the TCP connection ended
+	cause   atomic.Value  // the Cause of the first Close
 	reading atomic.Bool   // a goroutine is waiting for bytes of the peer
 	reads   atomic.Int64  // number of reads that have begun
 	stall   time.Duration // longest time for which a write may make no progress; 0 = no limit
@@ -51,7 +54,7 @@ const (
 )
 
 func newSocket(tcp net.Conn, stall, userTimeout time.Duration) *Socket {
-	s := &Socket{Conn: tcp, start: time.Now(), stall: stall, onHeard: func() {}, onLost: func() {}, onClose: func() {}, shut: make(chan struct{})}
+	s := &Socket{Conn: tcp, start: time.Now(), stall: stall, onHeard: func() {}, onLost: func() {}, onClose: func(Cause, []any) {}, shut: make(chan struct{})}
 	s.ack, s.unread = tune(sockets.KernelConn(tcp), userTimeout)
 	s.out = newBatchWriter(sender{s})
 	return s
@@ -145,7 +148,7 @@ func (s *Socket) Read(p []byte) (int, error) {
 		if s.onFlood != nil && !s.loggedIn.Load() {
 			if s.loginBytes += n; s.loginBytes > maxLoginBytes {
 				s.onFlood()
-				_ = s.Close()
+				s.Close(LoginFlooded)
 				return 0, net.ErrClosed
 			}
 		}
@@ -156,6 +159,11 @@ func (s *Socket) Read(p []byte) (int, error) {
 		}
 	}
 	if err != nil && s.state.CompareAndSwap(socketOpen, socketLost) {
+		if err == io.EOF {
+			s.broken.CompareAndSwap(nil, PeerClosed)
+		} else {
+			s.broken.CompareAndSwap(nil, LineFailed)
+		}
 		s.onLost()
 	}
 	return n, err
@@ -217,10 +225,13 @@ func (s sender) Write(p []byte) (written int, err error) {
 		n, err := s.Conn.Write(p[written:])
 		written += n
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			if err != nil {
+				s.broken.CompareAndSwap(nil, LineFailed)
+			}
 			return written, err
 		}
 		if n == 0 && (again || !waits.IsLate(limit, time.Now())) {
-			_ = s.Close()
+			s.Socket.Close(Stalled)
 			return written, err
 		}
 		again = n == 0
@@ -230,13 +241,13 @@ func (s sender) Write(p []byte) (written int, err error) {
 // Shut returns a Go channel that is closed when the TCP connection is closed, a moment after Close.
 func (s *Socket) Shut() <-chan struct{} { return s.shut }
 
-// Close closes the connection; pending reads end at once. Only the first call has an effect.
-func (s *Socket) Close() error {
-	if s.state.Swap(socketClosed) == socketClosed {
-		return nil
+// Close closes the connection by a cause; pending reads end at once. Only the first call has an effect.
+func (s *Socket) Close(cause Cause, details ...any) {
+	if !s.cause.CompareAndSwap(nil, cause) {
+		return
 	}
+	s.state.Store(socketClosed)
 	_ = s.Conn.SetReadDeadline(time.Unix(1, 0))
-	err := s.out.Close()
-	s.onClose()
-	return err
+	_ = s.out.Close()
+	s.onClose(cause, details)
 }

@@ -32,7 +32,7 @@ func TestLittleWaitsUnsent(t *testing.T) {
 	}
 	// With a shorter stall time, the write could end before more than unsentLimit bytes wait.
 	s := newSocket(own, 300*time.Millisecond, 0)
-	defer s.Close()
+	defer s.Close(Unneeded)
 	for piece := make([]byte, writePiece); err == nil; {
 		_, err = sender{s}.Write(piece)
 		var unsent int

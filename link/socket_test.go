@@ -30,7 +30,7 @@ func TestLastBytesReachAPeerThatSends(t *testing.T) {
 		s.Linger()
 		_, _ = io.WriteString(peer, "nobody reads this")
 		_, _ = io.WriteString(s, "taken over")
-		_ = s.Close()
+		s.Close(Unneeded)
 		_, _ = io.WriteString(peer, "nor this")
 		_ = peer.SetDeadline(time.Now().Add(10 * time.Second))
 		if got, err := io.ReadAll(peer); err != nil || string(got) != "taken over" {

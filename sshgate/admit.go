@@ -48,7 +48,7 @@ func (srv *Server) admit(c *conn) (ok bool) {
 	case full != "" && !ofNode:
 		c.login.SetResult(login.ResultUnavailable)
 		srv.refuseFull(c, full)
-		_ = c.Close()
+		c.Close(link.NoSlot)
 		return false
 	case version != "":
 		c.login.SetResult(login.ResultNoAttempt)
@@ -60,7 +60,7 @@ func (srv *Server) admit(c *conn) (ok bool) {
 	if srv.moving.Load() && srv.hasOtherNodes() { // during Move, new clients must go to another node; if there is none, this node accepts them
 		c.login.SetResult(login.ResultUnavailable)
 		_, _ = c.Sock.Conn.Write(disconnectPacket("relay: this node takes no clients just now; connect again"))
-		_ = c.Close()
+		c.Close(link.Moved)
 		return false
 	}
 	c.login.SetCiphers(c.Sock.PeerCiphers(kexInitWait))
@@ -118,13 +118,13 @@ func evict(s *admission.Slot, reason string) {
 // claim. Until this login, the connection has one of the few slots for nodes, and only node.LoginTime to log in.
 // hasSlot means that takeSlot has already reserved this slot.
 func (srv *Server) admitNode(c *conn, hasSlot bool) {
-	defer c.Close()
 	if !hasSlot {
 		evicted, ok := srv.front.AcquireForNode(&c.slot, false)
 		evict(evicted, admission.ReasonUnauthenticated)
 		if !ok {
 			srv.metrics.drop(admission.ReasonUnauthenticated)
 			c.login.SetResult(login.ResultUnavailable)
+			c.Close(link.NoSlot)
 			return
 		}
 		c.login.Extend(node.LoginTime)

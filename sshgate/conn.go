@@ -136,8 +136,7 @@ func (c *conn) serve() {
 	// The context has no deadline: the timer of c.login closes the connection, which ends the handshake. The
 	// error of Accept then says more than the error of a context would.
 	if err := c.Accept(context.Background(), config, link.Handlers{LoggedIn: c.start, Channel: c.offered, Request: c.request}); err != nil {
-		_ = c.Close()
-		c.srv.logins.HandshakeFailed(c.remote, err)
+		c.srv.logins.HandshakeFailed(c.remote, c.Cause(), err)
 	}
 }
 
@@ -145,7 +144,7 @@ func (c *conn) serve() {
 func (c *conn) start(meta ssh.ConnMetadata, p *ssh.Permissions) {
 	who, enrolled, ok := login.Identity(p)
 	if !ok {
-		_ = c.Close()
+		c.Close(link.LoginFailed)
 		return
 	}
 	client := login.ClientName(meta.ClientVersion())

@@ -6,27 +6,27 @@ import (
 
 	"relay"
 	"relay/cli"
+	"relay/link"
 	"relay/record"
 	"relay/sshgate/login"
 	"relay/sshgate/shell"
 )
 
-// This file ends the connections of clients after their login. Other places end connections too: package
-// link, for a socket that fails, a write that makes no progress, a silent peer and a peer that breaks the
-// protocol; package login, admit.go and conn.go, before and during the login; and Server.Shutdown. Each of
-// them closes the socket, and link then calls closed, detachAll and Server.forget (admit.go), in this order.
+// This file ends the connections of clients after their login. link.Cause lists all that ends a connection.
+// After Conn.Close, link calls closed, detachAll and Server.forget (admit.go), in this order.
 // For a connection that admit.go refuses without a slot, none of these functions is called: gliderlabs only
 // closes its TCP connection.
 
 // closeReason is the reason for draining and closing a connection, and the exit code of its sessions.
 type closeReason struct {
+	cause    link.Cause
 	notice   shell.Notice
 	exit     int  // exit code of the sessions
 	graceful bool // whether requests on open channels may end first
 }
 
 // stopped is the reason for connections whose sessions were already told that the relay is stopping.
-var stopped = closeReason{exit: cli.ExitUnreachable, graceful: true}
+var stopped = closeReason{cause: link.Stopped, exit: cli.ExitUnreachable, graceful: true}
 
 // drain ends the connection: it notifies the sessions, starts no new requests, and closes the socket. If why.graceful
 // is set, it waits before the close until the requests on open channels have ended, or ctx ends. It returns false, and
@@ -53,7 +53,7 @@ func (c *conn) drain(ctx context.Context, why closeReason) bool {
 		}
 	}
 	c.endSessions(why.exit)
-	_ = c.Close()
+	c.Close(why.cause)
 	return true
 }
 
@@ -94,35 +94,31 @@ func (c *conn) detachAll() {
 func (c *conn) closeIdle() {
 	busy := c.requests.waiting.Load() > 0 || c.InUse() > 0 // a request may still use a channel of a cancelled forward
 	if !c.draining.Load() && !c.moving.Load() && c.usage.none(busy) {
-		c.Log().Debug("ssh connection without forward and session closed")
 		c.Sock.Linger() // otherwise, if the client is answering a ping, it would read a TCP reset instead of EOF
-		_ = c.Close()
+		c.Close(link.Idle)
 	}
 }
 
 // Evicted implements admission.Conn.
 func (c *conn) Evicted(reason string) {
 	c.srv.metrics.drop(reason)
-	c.srv.o.Log.Debug("ssh connection evicted", "from", c.remote.String(), "reason", reason)
 	c.login.SetResult(login.ResultUnavailable)
-	_ = c.Close()
+	c.Close(link.Evicted, "reason", reason)
 }
 
 // closeFlooded closes a connection whose peer sends many messages without reading the answers.
 func (c *conn) closeFlooded(unanswered string) {
-	c.Log().Warn("too many unanswered ssh messages", "kind", unanswered)
-	_ = c.Close()
+	c.Close(link.Flooded, "unanswered", unanswered)
 }
 
 // closeRevoked closes a connection whose key was removed. If the connection already drains, it no longer
 // waits for the requests on its channels.
 func (c *conn) closeRevoked() {
-	c.Log().Info("ssh connection dismissed", "why", shell.KeyRemovedText)
-	why := closeReason{notice: shell.Notice{Kind: relay.NoticeRevoked, Message: shell.KeyRemovedText}, exit: cli.ExitRefused}
+	why := closeReason{cause: link.Revoked, notice: shell.Notice{Kind: relay.NoticeRevoked, Message: shell.KeyRemovedText}, exit: cli.ExitRefused}
 	c.Go("revoked login", func() {
 		if !c.drain(c.Context(), why) {
 			c.endSessions(why.exit)
-			_ = c.Close()
+			c.Close(why.cause)
 		}
 	})
 }
@@ -133,6 +129,7 @@ func (c *conn) closeTakenOver(alias, reason string) {
 	ctx, cancel := context.WithTimeout(c.Context(), c.srv.o.TakeoverDrain)
 	defer cancel()
 	c.drain(ctx, closeReason{
+		cause:    link.TakenOver,
 		notice:   shell.Notice{Kind: relay.NoticeSuperseded, Alias: alias, Message: record.SafeText(reason)},
 		exit:     cli.ExitTaken,
 		graceful: true,
@@ -140,4 +137,6 @@ func (c *conn) closeTakenOver(alias, reason string) {
 }
 
 // closeUnused drains the connection after the client has lost the right to its last alias.
-func (c *conn) closeUnused() { c.drain(c.Context(), closeReason{exit: cli.ExitTaken}) }
+func (c *conn) closeUnused() {
+	c.drain(c.Context(), closeReason{cause: link.NoAlias, exit: cli.ExitTaken})
+}

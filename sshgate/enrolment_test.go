@@ -255,9 +255,7 @@ func TestPromptsAreLimited(t *testing.T) {
 	if err := <-firstEnd; err != nil {
 		t.Error(err)
 	}
-	for _, c := range b.srv.all() {
-		_ = c.Close()
-	}
+	b.cut()
 	<-secondEnd
 }
 
@@ -321,8 +319,6 @@ func TestEnrolmentIsEvicted(t *testing.T) {
 	if err := <-ends[0]; err == nil || !contains(texts[0], "run the command again for a new link") {
 		t.Errorf("the first: %v, %s", err, texts[0])
 	}
-	for _, c := range b.srv.all() {
-		_ = c.Close()
-	}
+	b.cut()
 	<-ends[1]
 }

@@ -59,7 +59,7 @@ func FuzzPayloads(f *testing.F) {
 	f.Add(binary.BigEndian.AppendUint32(nil, 0xffffffff))
 	pipe, _ := net.Pipe()
 	ended := link.New(pipe, link.Options{Workers: link.NewWorkers(), Log: slog.New(slog.DiscardHandler)})
-	_ = ended.Close()
+	ended.Close(link.Stopped)
 	f.Fuzz(func(t *testing.T, p []byte) {
 		var forward forwardRequest
 		if ssh.Unmarshal(p, &forward) == nil && !slices.Equal(ssh.Marshal(forward), p) {

@@ -70,9 +70,7 @@ func TestFigures(t *testing.T) {
 		s := b.srv.Stats()
 		return s.Connections == 2 && s.Enrolments == 1 && s.Tunnels == 1 && s.Refused == 1
 	})
-	for _, c := range b.srv.all() {
-		_ = c.Close()
-	}
+	b.cut()
 	<-ended
 	eventually(t, 30*time.Second, "its end counted", func() bool {
 		return figure(t, reg, "relay_sshgate_enrolments_total", relay.EnrolmentLeft) == 1

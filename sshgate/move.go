@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"relay"
+	"relay/cli"
+	"relay/link"
 	"relay/sshgate/shell"
 )
 
@@ -83,7 +85,7 @@ func (c *conn) move() {
 		ctx, cancel = context.WithTimeout(ctx, d)
 		defer cancel()
 	}
-	c.drain(ctx, stopped)
+	c.drain(ctx, closeReason{cause: link.Moved, exit: cli.ExitUnreachable, graceful: true})
 }
 
 // forwardMoved ends the forward of a client that moves, after its alias has come online at another

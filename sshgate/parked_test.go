@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"relay/link"
 )
 
 // heapMiB is the live heap in MiB.
@@ -35,7 +37,11 @@ func TestExtendedDataClosesTheConnection(t *testing.T) {
 	})
 	forwards(t, c, "a", 80)
 	open(t, b.online("a"))
+	served := b.srv.all()[0]
 	closed(t, c)
+	if cause := served.Cause(); cause != link.ForbiddenBytes {
+		t.Errorf("ended by %q", cause)
+	}
 }
 
 // talker is a channel whose peer sends data after EOF.

@@ -255,7 +255,7 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	srv.revalidator.stop(late)
 	stopCutting := context.AfterFunc(ctx, func() {
 		for _, c := range conns {
-			_ = c.Close()
+			c.Close(link.Stopped)
 		}
 	})
 	defer stopCutting()
@@ -263,7 +263,7 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	srv.nodes.Stop(ctx)
 	left := srv.all() // connections of other nodes; their channels have ended with those of the clients
 	for _, c := range left {
-		_ = c.Close()
+		c.Close(link.Stopped)
 	}
 	awaitAll(late, left)
 	srv.work.Close()

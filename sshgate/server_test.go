@@ -26,6 +26,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/link"
 )
 
 // TestMain checks for leaked goroutines after the last test. Ending goroutines get some time, for a busy
@@ -157,6 +158,13 @@ func (b *fixture) newKey(name string, account int64) key {
 		b.store.mu.Unlock()
 	}
 	return k
+}
+
+// cut closes all connections.
+func (b *fixture) cut() {
+	for _, c := range b.srv.all() {
+		c.Close(link.Stopped)
+	}
 }
 
 // need fails the test if a program is missing, and names the package to install.

@@ -140,7 +140,7 @@ func TestOpensWithoutEnd(t *testing.T) {
 func TestPanicBehindTheEnd(t *testing.T) {
 	t.Parallel()
 	_, c := newFixture(t).met()
-	_ = c.Close()
+	c.Close(link.Stopped)
 	c.offered(c.Offer(&badPeer{reject: func() error { panic("reject") }}))
 	for c.answering.Load() > 0 {
 		time.Sleep(time.Millisecond)

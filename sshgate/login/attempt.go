@@ -231,7 +231,7 @@ func (l *attempt) refuseForNow(text string) error {
 // the client has tried its other keys. By then the client has shown the banner of refuseForNow: PuTTY shows a
 // banner only with the answer to the current method.
 func (l *attempt) hangUp() error {
-	_ = l.conn.Close()
+	l.conn.Close(link.LoginUndecided)
 	return errRefused
 }
 

@@ -200,7 +200,6 @@ func (g *Login) timedOut() {
 	if !late {
 		return
 	}
-	g.conn.Log().Debug("ssh login took too long")
 	switch {
 	case refused: // after refused keys, a timeout must not add less to the penalty than a refusal
 	case g.Silent() < loginProgress:
@@ -208,14 +207,11 @@ func (g *Login) timedOut() {
 	default:
 		g.SetResult(ResultTimeout)
 	}
-	_ = g.conn.Close()
+	g.conn.Close(link.LoginTimeout)
 }
 
 // Flooded notes that the peer has sent too many bytes before its login.
-func (g *Login) Flooded() {
-	g.o.Log.Debug("ssh client sent too much before its login", "from", g.remote.String())
-	g.SetResult(ResultRefused)
-}
+func (g *Login) Flooded() { g.SetResult(ResultRefused) }
 
 // SetResult notes the current reason why the login has not succeeded. The last call counts, unless an earlier reason
 // was ResultUnavailable.
@@ -271,7 +267,7 @@ func (g *Login) Outcome() (loggedIn bool, result Result) {
 func (g *Login) EvictPrompt() {
 	close(g.evicted)
 	if g.enrolment.Load() == nil { // a prompt for a token cannot be interrupted
-		_ = g.conn.Close()
+		g.conn.Close(link.Evicted)
 	}
 }
 

@@ -22,7 +22,7 @@ func TestClientsThatLeaveTheLine(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	conn := link.New(ours, link.Options{Workers: workers})
-	defer conn.Close()
+	defer conn.Close(link.Stopped)
 	peer, gone := context.WithCancel(t.Context())
 	all := New(Options{})
 	g := all.Login(conn, nil, netip.AddrPort{}, peer)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/time/rate"
 
+	"relay/link"
 	"relay/record"
 )
 
@@ -91,12 +92,12 @@ func (g *Login) tell(tried refusal) {
 
 // HandshakeFailed logs clients that have no algorithm in common with this server, because such clients do not
 // show the reason to their user.
-func (l *Logins) HandshakeFailed(remote netip.AddrPort, err error) {
+func (l *Logins) HandshakeFailed(remote netip.AddrPort, cause link.Cause, err error) {
 	text := record.SafeTextMax(err.Error(), 600)
 	if none, ok := errors.AsType[*ssh.AlgorithmNegotiationError](err); ok {
 		l.failures.log(l.o.Log, "ssh client without a common algorithm; docs/ssh-clients.md lists those of relayd",
 			"from", remote.String(), "err", record.SafeTextMax(none.Error(), 600))
 		return
 	}
-	l.o.Log.Debug("ssh connection ended before login", "err", text)
+	l.o.Log.Debug("ssh connection ended before login", "cause", cause, "err", text)
 }

@@ -63,7 +63,7 @@ func (l *nodeLink) run() {
 			l.control.Store(nil)
 			l.mu.Lock()
 			for _, pc := range l.data {
-				_ = pc.Close()
+				pc.Close(link.Unneeded)
 			}
 			l.data = nil
 			l.mu.Unlock()
@@ -82,9 +82,9 @@ func (l *nodeLink) run() {
 	}
 }
 
-// hold pings the other node, and sends it the waiting messages, until the connection ends.
+// hold pings the other node, and sends it the waiting messages, until the connection ends. It returns why the
+// connection has ended.
 func (l *nodeLink) hold(pc *link.Conn) error {
-	defer pc.Close()
 	pc.Go("notes", func() { // a write blocks if the socket is stuck
 		for {
 			select {
@@ -95,10 +95,9 @@ func (l *nodeLink) hold(pc *link.Conn) error {
 			}
 		}
 	})
-	if err := pc.Watch(l.ctx, pingEvery, pingEvery, int(silentAfter/pingEvery)); err != nil {
-		return err
-	}
-	return l.ctx.Err()
+	pc.Watch(l.ctx, pingEvery, pingEvery, int(silentAfter/pingEvery))
+	pc.Close(link.Unneeded)
+	return fmt.Errorf("connection ended: %s", pc.Cause())
 }
 
 // tell queues a message for the other node. It returns false if the other node cannot be reached.
@@ -155,7 +154,7 @@ func (l *nodeLink) addData() (any, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.control.Load() == nil || len(l.data) >= maxData {
-		_ = pc.Close()
+		pc.Close(link.Unneeded)
 		return nil, relay.ErrNotSent
 	}
 	l.data = append(l.data, pc)
@@ -174,17 +173,17 @@ func (l *nodeLink) dial() (*link.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = tcp.Close() })
-	defer stop()
 	addr := sockets.AddrOf(tcp.RemoteAddr()).Addr()
 	l.addr.Store(&addr)
 	if l.header.Load() {
-		if _, err := io.WriteString(tcp, "PROXY UNKNOWN\r\n"); err != nil {
+		stop := context.AfterFunc(ctx, func() { _ = tcp.Close() })
+		_, err := io.WriteString(tcp, "PROXY UNKNOWN\r\n")
+		if stop(); err != nil {
 			_ = tcp.Close()
 			return nil, err
 		}
 	}
-	pc := link.New(tcp, link.Options{Workers: l.o.Workers, Log: l.o.Log, Stall: silentAfter, UserTimeout: silentAfter, Unbounded: true})
+	pc := link.New(tcp, link.Options{Workers: l.o.Workers, Log: l.o.Log.With("node", l.node.Name), Stall: silentAfter, UserTimeout: silentAfter, Unbounded: true})
 	err = pc.Connect(ctx, l.node.PeerAddr, &ssh.ClientConfig{
 		User: l.o.Nodes.NodeID(), ClientVersion: ClientVersion,
 		Auth:            []ssh.AuthMethod{ssh.PublicKeys(l.o.Key)},

@@ -277,7 +277,7 @@ func (n *Links) follow(nodes []relay.Node) {
 	}
 	for c, from := range n.served {
 		if !living[from.id] {
-			go func() { _ = c.Close() }()
+			go c.Close(link.NodeEnded)
 		}
 	}
 }

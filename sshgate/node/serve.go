@@ -65,25 +65,25 @@ func (n *Links) Handlers() link.Handlers {
 // not that of a node, otherwise the function loggedIn.
 func (n *Links) Serve(c *link.Conn, from netip.Addr, refused, loggedIn func()) {
 	defer c.Recovered("node")
-	defer c.Close()
 	var id string
 	handlers := n.Handlers()
 	handlers.LoggedIn = func(meta ssh.ConnMetadata, _ *ssh.Permissions) {
 		id = meta.User() // x/crypto has verified the key for this id
 		c.SetLog(c.Log().With("node", id))
-		c.Sock.LoggedIn()
 		loggedIn()
 	}
 	if err := c.Accept(c.Context(), n.config(c, refused), handlers); err != nil {
 		c.Log().Info("a connection between nodes was refused", "err", record.SafeTextMax(err.Error(), 300))
 		return
 	}
-	if n.addServed(c, servedNode{id, from}) {
-		<-c.Context().Done()
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		delete(n.served, c)
+	if !n.addServed(c, servedNode{id, from}) {
+		c.Close(link.NoSlot)
+		return
 	}
+	<-c.Context().Done()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.served, c)
 }
 
 // addServed adds a connection from another node. It returns false if that node has too many connections.

@@ -28,7 +28,7 @@ func TestPanicAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	pipe, _ := net.Pipe()
 	conn := link.New(pipe, link.Options{Workers: link.NewWorkers(), Log: slog.New(slog.DiscardHandler)})
-	_ = conn.Close()
+	conn.Close(link.Stopped)
 	<-conn.Done()
 	s, ended := &session{of: New(Options{Conn: conn, Used: func(int) {}})}, make(chan struct{})
 	s.running.Add(1)
