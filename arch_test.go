@@ -50,7 +50,7 @@ var allowedImports = map[string][]string{
 	"relay/sshgate/login":     {"relay", "relay/cli", "relay/admission", "relay/link", "relay/record", "relay/sockets", "relay/sshgate/shell"},
 	"relay/sshgate/node":      {"relay", "relay/budget", "relay/link", "relay/record", "relay/sockets", "relay/waits"},
 	"relay/admission":         {},
-	"relay/sshgate/session":   {"relay", "relay/budget", "relay/cli", "relay/link", "relay/sshgate/login", "relay/sshgate/shell"},
+	"relay/sshgate/session":   {"relay", "relay/budget", "relay/cli", "relay/link", "relay/sshgate/login", "relay/sshgate/shell", "relay/waits"},
 	"relay/sshgate/shell":     {"relay", "relay/record", "relay/cli"},
 	"relay/delivery":          {"relay", "relay/wire", "relay/record", "relay/handshake", "relay/delivery/changes", "relay/delivery/exchange", "relay/delivery/feed", "relay/delivery/limiter", "relay/delivery/registry", "relay/delivery/spares", "relay/budget"},
 	"relay/delivery/exchange": {"relay", "relay/wire", "relay/record", "relay/budget", "relay/waits"},

@@ -212,6 +212,7 @@ func TestRejectByServerName(t *testing.T) {
 	}
 	send(t, c, "nonsense\r\n\r\n")
 	checkProblem(t, rest(t, c), 400, "request-malformed")
+	until(t, func() bool { return len(u.rejections()) > 0 }) // the request is stored after the answer
 	if kept := u.rejections(); len(kept) != 1 || kept[0].alias != "shop" {
 		t.Errorf("got %v", kept)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -77,6 +78,32 @@ func (b *fixture) mustDialAs(k key, user string) *ssh.Client {
 		b.t.Fatalf("login: %v", err)
 	}
 	return client
+}
+
+// mustDialBusy logs in as a client that answers no global request, such as a ping, while the test holds the lock busy.
+func (b *fixture) mustDialBusy(k key, user string, busy *sync.Mutex) *ssh.Client {
+	b.t.Helper()
+	tcp, err := net.Dial("tcp", "127.0.0.1:"+b.port)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	c, channels, requests, err := ssh.NewClientConn(tcp, "relay", &ssh.ClientConfig{
+		User: user, Auth: []ssh.AuthMethod{ssh.PublicKeys(k.signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
+	})
+	if err != nil {
+		b.t.Fatalf("login: %v", err)
+	}
+	b.t.Cleanup(func() { c.Close() })
+	held := make(chan *ssh.Request)
+	go func() {
+		defer close(held)
+		for r := range requests {
+			busy.Lock()
+			held <- r
+			busy.Unlock()
+		}
+	}()
+	return ssh.NewClient(c, channels, held)
 }
 
 // mustDialSilent logs in as a client that answers no global request.
@@ -326,13 +353,17 @@ func TestOrderOfForwardsAndSessions(t *testing.T) {
 	t.Run("forward and command without a wait", func(t *testing.T) {
 		t.Parallel()
 		b := newFixture(t)
-		c := b.mustDialAs(b.alice, "shop")
+		var busy sync.Mutex
+		busy.Lock() // if the client answered the pings before it requests the command, the connection would count as a tunnel
+		c := b.mustDialBusy(b.alice, "shop", &busy)
 		for _, bind := range []string{"shop", "localhost", "other"} {
 			if _, _, err := c.SendRequest("tcpip-forward", false, ssh.Marshal(forwardRequest{bind, 80})); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := command(t, c, "whoami").Wait(); err != nil {
+		s := command(t, c, "whoami")
+		busy.Unlock()
+		if err := s.Wait(); err != nil {
 			t.Error(err)
 		}
 		if b.store.has("shop") || b.store.has("other") {
@@ -378,13 +409,16 @@ func TestOrderOfForwardsAndSessions(t *testing.T) {
 		t.Parallel()
 		for _, name := range []string{"relay-api", "sftp"} {
 			b := newFixture(t)
-			c := b.mustDialAs(b.alice, "shop")
+			var busy sync.Mutex
+			busy.Lock()
+			c := b.mustDialBusy(b.alice, "shop", &busy)
 			_, _, _ = c.SendRequest("tcpip-forward", false, ssh.Marshal(forwardRequest{"", 80}))
 			s, err := c.NewSession()
 			if err != nil {
 				t.Fatal(err)
 			}
 			_ = s.RequestSubsystem(name)
+			busy.Unlock()
 			// This forward has an invalid port. Its reply shows that the forward before it was decided.
 			if ok, _ := forwards(t, c, "keepalive", 65536); ok {
 				t.Error("a port that is none was let in")

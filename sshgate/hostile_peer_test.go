@@ -145,7 +145,5 @@ func TestHostilePeers(t *testing.T) {
 			}
 		})
 	}
-	if n := b.srv.work.Left(); n != 0 {
-		t.Errorf("%d calls are left in the SSH library", n)
-	}
+	eventually(t, 30*time.Second, "no call is left in the SSH library", func() bool { return b.srv.work.Left() == 0 })
 }

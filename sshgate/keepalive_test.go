@@ -31,7 +31,8 @@ func TestFrozenClient(t *testing.T) {
 func TestStaleConnectionIsClosed(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) {
-		o.PingInterval, o.PingTimeout, o.StaleClose = 100*time.Millisecond, 100*time.Millisecond, 300*time.Millisecond
+		// The ping timeout is longer than a pause of the process, so that the connection lives until the client stops.
+		o.PingInterval, o.PingTimeout, o.StaleClose = 100*time.Millisecond, 4*time.Second, 100*time.Millisecond
 	})
 	p := b.openssh(b.alice, "-N", "-R", "a:80:127.0.0.1:1", "127.0.0.1")
 	eventually(t, 30*time.Second, "attached", func() bool { return b.store.hold("a") != nil }) // the state online may have passed already

@@ -20,6 +20,7 @@ import (
 	"relay/budget"
 	"relay/link"
 	"relay/sshgate/node"
+	"relay/waits"
 )
 
 // cluster holds the nodes of a test, and the list from which they know each other.
@@ -151,7 +152,7 @@ func TestTunnelOfAnotherNode(t *testing.T) {
 	if err != io.EOF || !bytes.Equal(back, sent) {
 		t.Errorf("%d bytes came back of %d, %v", len(back), len(sent), err)
 	}
-	if e := ch.End(time.Second).Refusal; e != nil {
+	if e := ch.End(30 * time.Second).Refusal; e != nil {
 		t.Errorf("refusal %v", e)
 	}
 	_ = ch.Close()
@@ -237,7 +238,7 @@ func TestEndsOfAnotherNode(t *testing.T) {
 			t.Errorf("%s: %q, %v", c.how, got, err)
 		}
 		code := ""
-		if e := ch.End(time.Second).Refusal; e != nil {
+		if e := ch.End(30 * time.Second).Refusal; e != nil {
 			code = e.Code
 		}
 		if code != c.refusal {
@@ -369,12 +370,14 @@ func TestSlowOpenFailsAlone(t *testing.T) {
 			}
 			ch := open(t, tun)
 			defer ch.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // delivery has the same time limit
-			defer cancel()
-			want := relay.ErrNotSent
+			limit, want := 2*time.Second, relay.ErrNotSent // delivery has about the same time limit
 			if at == "another node" {
-				want = relay.ErrTunnelSlow
+				// The node of the tunnel ends the wait. With the time limit of delivery, a pause of the process, which
+				// has both nodes here, could end the wait of this node first.
+				limit, want = 6*time.Second, relay.ErrTunnelSlow
 			}
+			ctx, cancel := waits.WithTimeout(t.Context(), limit)
+			defer cancel()
 			if _, err := tun.Open(ctx, origin); err != want {
 				t.Errorf("open: %v, want %v", err, want)
 			}
@@ -711,7 +714,7 @@ func TestRequestWithoutASlotEndsWithItsChannel(t *testing.T) {
 	}
 	<-hold.waiting
 	_ = ch.Close()
-	eventually(t, 10*time.Second, "no bridge", func() bool {
+	eventually(t, 30*time.Second, "no bridge", func() bool {
 		all, _ := owner.srv.nodes.Bridged()
 		return all == 0
 	})

@@ -39,7 +39,7 @@ func TestRefusedLoginsAreTold(t *testing.T) {
 		t.Fatal("let in")
 	}
 	told := func() bool { return strings.Contains(log.String(), "keys="+fingerprint) }
-	relaytest.Until(t, 10*time.Second, "the line", told)
+	relaytest.Until(t, 30*time.Second, "the line", told)
 	if text := log.String(); !strings.Contains(text, `msg="ssh login refused" from=127.0.0.1:`) || !strings.Contains(text, "user=root client=Go ") {
 		t.Errorf("the log: %s", text)
 	}
@@ -48,6 +48,7 @@ func TestRefusedLoginsAreTold(t *testing.T) {
 		defer b.store.mu.Unlock()
 		return slices.Clone(b.store.refusedLogins)
 	}
+	relaytest.Until(t, 30*time.Second, "the entry, which is written after the line", func() bool { return len(entries()) > 0 })
 	if list := entries(); len(list) != 1 || !strings.HasPrefix(list[0], fingerprint+" from 127.0.0.1:") || !strings.HasSuffix(list[0], " as root") {
 		t.Errorf("the audit log: %v", list)
 	}
@@ -88,7 +89,7 @@ func TestNoCommonAlgorithm(t *testing.T) {
 			if _, _, _, err := ssh.NewClientConn(tcp, b.ln.Addr().String(), &tc.config); err == nil {
 				t.Fatal("they agree")
 			}
-			relaytest.Until(t, 10*time.Second, "the line", func() bool {
+			relaytest.Until(t, 30*time.Second, "the line", func() bool {
 				return strings.Contains(log.String(), "without a common algorithm") && strings.Contains(log.String(), "from=127.0.0.1:") &&
 					strings.Contains(log.String(), tc.want)
 			})

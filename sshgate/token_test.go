@@ -136,7 +136,8 @@ func TestTokenTries(t *testing.T) {
 // if the prompt is repeated.
 func TestPromptIsBounded(t *testing.T) {
 	t.Parallel()
-	b := newFixture(t, func(o *Options) { o.EnrolTime, o.HandshakeTimeout = 100*time.Millisecond, 20*time.Second })
+	// If the process pauses for EnrolTime before the prompt, the connection is closed without one.
+	b := newFixture(t, func(o *Options) { o.EnrolTime, o.HandshakeTimeout = 3*time.Second, 60*time.Second })
 	asked, gone, answered := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(answered)
@@ -146,7 +147,11 @@ func TestPromptIsBounded(t *testing.T) {
 			return []string{"x"}, nil
 		}))
 	}()
-	<-asked
+	select {
+	case <-asked:
+	case <-answered:
+		t.Fatal("the client was not asked")
+	}
 	eventually(t, 30*time.Second, "closed", func() bool { return b.srv.Stats().Connections == 0 })
 	close(gone)
 	<-answered

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -57,11 +58,13 @@ func TestOpenFailureReasons(t *testing.T) {
 func TestUnansweredOpen(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
-	c := b.mustDial(b.alice)
+	var busy sync.Mutex
+	c := b.mustDialBusy(b.alice, "relay", &busy)
 	held := make(chan ssh.NewChannel, 1)
 	accept(t, c, func(_ forwardedOpen, n ssh.NewChannel) { held <- n })
 	forwards(t, c, "a", 80)
 	tun := b.online("a")
+	busy.Lock() // an answer to a ping would keep the tunnel online
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := tun.Open(ctx, origin); err != relay.ErrNotSent {
@@ -74,6 +77,7 @@ func TestUnansweredOpen(t *testing.T) {
 		defer b.store.mu.Unlock()
 		return hold.stales == 1
 	})
+	busy.Unlock()
 	ch, reqs, err := (<-held).Accept()
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +144,7 @@ func TestLazyDialer(t *testing.T) {
 		if got, err := readAll(t, ch); len(got) != 0 || err != io.EOF {
 			t.Errorf("read %q, %v", got, err)
 		}
-		if e := ch.End(time.Second).Refusal; e == nil || e.Code != want {
+		if e := ch.End(30 * time.Second).Refusal; e == nil || e.Code != want {
 			t.Errorf("%+v: refusal %v, want %s", f, e, want)
 		}
 		ch.Close()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"time"
+
+	"relay/waits"
 )
 
 // A connection that runs a command serves no forward: the RemoteForward of ~/.ssh/config comes with every ssh
@@ -134,7 +136,7 @@ func (l *Sessions) IsTunnel(ctx context.Context, bundled bool) bool {
 // that they open. It waits until a session has begun a shell, a command or a subsystem, or until the client has
 // answered the ping and has no session open.
 func (l *Sessions) awaitKnown(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, knownClientWait)
+	ctx, cancel := waits.WithTimeout(ctx, knownClientWait)
 	defer cancel()
 	l.ping()
 	for next := l.purpose.answered; next != nil; next = l.unfinished() {
@@ -164,7 +166,7 @@ func (l *Sessions) unfinished() chan struct{} {
 // subsystem, or until the client has opened no session during a call of roundTrips. Most of these clients open a
 // session, or start a command in an open session, before they read the ping.
 func (l *Sessions) awaitOther(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, purposeWait)
+	ctx, cancel := waits.WithTimeout(ctx, purposeWait)
 	defer cancel()
 	for before := -1; ctx.Err() == nil; {
 		l.mu.Lock()
