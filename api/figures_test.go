@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"testing"
+	"time"
 
 	"relay"
 	"relay/record"
@@ -9,7 +10,7 @@ import (
 
 func TestFigures(t *testing.T) {
 	t.Parallel()
-	h := newFixture(t)
+	h, began := newFixture(t), time.Now()
 	h.event("shop", nil)
 	h.event("shop", func(e *relay.Event) { e.Attempts[0].Status = 503 })
 	h.event("shop", queued)
@@ -28,9 +29,14 @@ func TestFigures(t *testing.T) {
 			total.States["delivered"] != 2 || total.States["queued"] != 1 || total.LatencyMs == nil || total.LatencyMs.P50 != 1 || total.LatencyMs.Max != 1 {
 			t.Errorf("%s: %+v", span, total)
 		}
-		last := f.Parts[len(f.Parts)-1]
-		if first := f.Parts[0]; last.Events == 0 || first.Events != 0 || first.LatencyMs != nil || len(first.States) != 0 {
-			t.Errorf("%s: first part %+v, last part %+v", span, first, last)
+		recent := 0 // events of the last part, and of the parts before it that end after the first event
+		for _, p := range f.Parts {
+			if end := p.From.Add(time.Duration(f.PartMs) * time.Millisecond); end.After(began.Add(-10 * time.Millisecond)) {
+				recent += p.Events
+			}
+		}
+		if first := f.Parts[0]; recent != 3 || first.Events != 0 || first.LatencyMs != nil || len(first.States) != 0 {
+			t.Errorf("%s: first part %+v, %d events in the parts since %v: %+v", span, first, recent, began, f.Parts)
 		}
 	}
 	for _, span := range []string{"30s", "401d", "x", "-1h"} {

@@ -107,7 +107,7 @@ func TestSecondAddressIsDialed(t *testing.T) {
 			t.Fatal(err)
 		}
 		conn.Close()
-		_ = c.want.(*net.TCPListener).SetDeadline(time.Now().Add(10 * time.Second))
+		_ = c.want.(*net.TCPListener).SetDeadline(time.Now().Add(testTimeout))
 		if accepted, err := c.want.Accept(); err != nil {
 			t.Errorf("%v: %s was not dialed: %v", c.addrs, c.want.Addr(), err)
 		} else {

@@ -80,7 +80,7 @@ func TestAccess(t *testing.T) {
 		"head too slow":       {"GET /slow HTTP/1.1\r\nHost: shop.hooks.test\r\n", false, func(s *Server) { s.opt.HeadTimeout = time.Millisecond }, "shop GET /slow 408 request-timeout", false},
 		"starting":            {"GET / HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n", false, func(s *Server) { s.Starting(true) }, "shop GET / 503 store-unavailable", false},
 		"stopping":            {"GET / HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n", false, func(s *Server) { s.stopping.Store(true); close(s.drained) }, "shop GET / 503 stopping", false},
-		"overloaded":          {"GET /o HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n", false, func(s *Server) { occupy(s) }, "shop GET /o 503 overloaded", false},
+		"overloaded":          {"GET /o HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n", false, func(s *Server) { occupy(s); s.rejectReadTimeout = patience }, "shop GET /o 503 overloaded", false},
 		"overloaded, at once": {"", false, func(s *Server) { occupy(s); s.rejectSlots = make(chan struct{}) }, "   503 overloaded", false},
 		"challenge":           {"GET /.well-known/acme-challenge/x HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n", false, nil, "shop GET /.well-known/acme-challenge/x 200 ", false},
 		"base":                {"GET / HTTP/1.1\r\nHost: relay.test\r\nConnection: close\r\n\r\n", false, nil, "", false},

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"relay/relaytest"
 )
 
 // TestEditAtATerminal: the editor uses the terminal, and its result is signed and sent. A refused text stays
@@ -17,11 +19,8 @@ func TestEditAtATerminal(t *testing.T) {
 	r := useSharedRelay(t)
 	up := r.upAtTerminal(t, "edit-dev")
 	editor := filepath.Join(t.TempDir(), "editor")
-	script := "#!/bin/sh\n[ -t 0 ] && [ -t 1 ] || exit 9\nprintf 'editing, which change? '\nread change\n" +
-		"cp \"$1\" \"$SEEN\"\nsed -i \"$change\" \"$1\"\n"
-	if err := os.WriteFile(editor, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	relaytest.WriteScript(t, editor, "[ -t 0 ] && [ -t 1 ] || exit 9\nprintf 'editing, which change? '\nread change\n"+
+		"cp \"$1\" \"$SEEN\"\nsed -i \"$change\" \"$1\"")
 	for name, c := range map[string]struct {
 		args   []string
 		change string

@@ -140,7 +140,7 @@ func testOutlives(t *testing.T, at place, ignored bool) {
 	if at.give != nil {
 		at.give()
 	}
-	client := &http.Client{Timeout: 10 * time.Second}
+	client := &http.Client{Timeout: time.Minute}
 	blocked := func() bool {
 		for range 100 { // each request makes a line in the log and in the access log
 			req, err := http.NewRequest(http.MethodGet, "http://"+web+"/hook", nil)
