@@ -118,16 +118,13 @@ func readChunks(r *bufio.Reader) (body []byte) {
 // of waits for the request of case n, because a program may end before the server has stored its
 // request.
 func (s *exportServer) of(n int) (sent sentRequest, ok bool) {
-	for range 100 {
+	ok = relaytest.Poll(5*time.Second, func() bool {
 		s.mu.Lock()
+		defer s.mu.Unlock()
 		sent, ok = s.got[n]
-		s.mu.Unlock()
-		if ok {
-			return sent, true
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	return sent, false
+		return ok
+	})
+	return sent, ok
 }
 
 func (s *exportServer) site() relay.Site {

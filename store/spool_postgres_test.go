@@ -76,7 +76,11 @@ func (l *ledger) load(s *store.Store, alias int64, callers int) (stop func()) {
 // missing counts the acknowledged events that are not in the database, or whose attempt has not ended there.
 func (l *ledger) missing(t *testing.T, s *store.Store) (n int) {
 	t.Helper()
-	list, err := s.Summaries(t.Context(), l.answered)
+	var list []relay.Event
+	err := afterOutage(t, func() (err error) {
+		list, err = s.Summaries(t.Context(), l.answered)
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,6 +107,17 @@ func backInService(t *testing.T, s *store.Store) time.Duration {
 	took := time.Since(began)
 	mayClaim(t, s)
 	return took
+}
+
+// afterOutage calls do, and calls it again while it returns store-unavailable: the first call after an outage may fail
+// on a session from before the outage. It returns the last error.
+func afterOutage(t *testing.T, do func() error) (err error) {
+	t.Helper()
+	eventually(t, "the store is available", func() bool {
+		err = do()
+		return !errors.Is(err, &relay.Error{Code: relay.CodeStoreUnavailable})
+	})
+	return err
 }
 
 // Postgres is killed under load and restarted: no caller is refused, no acknowledged event is missing,
@@ -250,19 +265,21 @@ func TestSpoolKinds(t *testing.T) {
 	}
 	backInService(t, s)
 	var got *relay.Event
-	read := func() error { // the first read may fail on a session from before the outage
-		var err error
-		eventually(t, "the event can be read", func() bool {
+	read := func() error {
+		return afterOutage(t, func() (err error) {
 			got, err = s.Event(t.Context(), relay.System(), e.ID, len(want))
-			return !errors.Is(err, &relay.Error{Code: relay.CodeStoreUnavailable})
+			return err
 		})
-		return err
 	}
 	err := read()
 	if err != nil || got.State != relay.StateQueued || !bytes.Equal(got.Request.Body.Data, want) {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	c, err := s.Next(relay.NextClaim{Alias: alias, Auto: true})
+	var c *relay.Claim
+	err = afterOutage(t, func() (err error) {
+		c, err = s.Next(relay.NextClaim{Alias: alias, Auto: true})
+		return err
+	})
 	if err != nil || c == nil || c.Event.ID != e.ID {
 		t.Fatalf("claim: %+v, %v", c, err)
 	}

@@ -2,11 +2,9 @@ package storetest
 
 import (
 	"net/netip"
-	"strconv"
 	"time"
 
 	"relay"
-	"relay/relaytest"
 )
 
 // tunnels checks the stored tunnel of an alias after it is attached, changed, replaced, closed and detached.
@@ -44,7 +42,7 @@ func (b *fixture) tunnels() {
 	if err != nil || !got.LastOnlineAt.Equal(at) {
 		t.Errorf("touched %+v, %v", got, err)
 	}
-	b.addRequestsOfMany("first")
+	b.must(b.AddRequests(ctx, map[string]int64{"first": 3, "unknown": 1}))
 	stale := write(relay.TunnelKeep, "first")
 	stale.State, stale.At = relay.TunnelStale, at.Add(time.Second)
 	store(stale)
@@ -78,21 +76,6 @@ func (b *fixture) tunnelWrite(op relay.TunnelOp, id string, at time.Time) relay.
 		},
 		Alias: b.hooks.ID, LazyDial: true, State: relay.TunnelOnline,
 	}}
-}
-
-// addRequestsOfMany calls AddRequests once, for three requests of a tunnel and one request of each of many
-// unknown tunnels.
-func (b *fixture) addRequestsOfMany(id string) {
-	b.Helper()
-	counts := map[string]int64{id: 3}
-	unknown := 40_000 // more ids than one statement can have parameters
-	if relaytest.RaceEnabled() {
-		unknown = 4000 // SQLite is some five times as slow with the race detector
-	}
-	for i := range unknown {
-		counts[strconv.Itoa(i)] = 1
-	}
-	b.must(b.AddRequests(b.Context(), counts))
 }
 
 // closeTunnel checks that an actor can see and close a tunnel, and can close it only once.
