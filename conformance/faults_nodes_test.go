@@ -133,8 +133,15 @@ func TestFaultNodeKilled(t *testing.T) {
 	}
 }
 
-// TestFaultNodesWithoutPostgres stops Postgres under three nodes. Both sub-tests need an otherwise idle
-// machine: a node that gets no CPU could be declared dead, which they count as a failure.
+// stoodStill reports whether the machine stood still for two seconds or longer since a moment. A node may then be
+// declared dead rightly, because it has sent no heartbeat for too long.
+func stoodStill(since time.Time) bool {
+	_, longest := relaytest.Slowdown(since)
+	return longest >= 2*time.Second
+}
+
+// TestFaultNodesWithoutPostgres stops Postgres under three nodes. Both sub-tests need a machine that is otherwise rather
+// idle: a node that gets no CPU could be declared dead, which they count as a failure unless the machine stood still.
 func TestFaultNodesWithoutPostgres(t *testing.T) {
 	for name, form := range map[string]func(*testing.T){"away": postgresAway, "comes and goes": postgresComesAndGoes} {
 		t.Run(name, func(t *testing.T) {
@@ -150,6 +157,7 @@ func postgresAway(t *testing.T) {
 	db, databaseURL := ownPostgres(t)
 	nodes := threeNodes(t, databaseURL)
 	nodes[0].autossh("one", localServer(t))
+	begun := time.Now()
 	l := startLoad(nodes[1].knows("one"), "one", 4, slowly)
 	l.more(20, 60*time.Second)
 	db.Stop()
@@ -169,7 +177,7 @@ func postgresAway(t *testing.T) {
 	dead, attempts := swept(nodes[:]...)
 	interrupted := len(nodes[0].events("one", "&state=interrupted"))
 	figure(t, "Postgres away under three nodes: %v, by status %v, nodes swept %v, attempts swept %v, interrupted %d", v, l.codes, dead, attempts, interrupted)
-	if !v.ok() || dead+attempts > 0 || interrupted > 0 || during == 0 {
+	if !v.ok() || dead+attempts+float64(interrupted) > 0 && !stoodStill(begun) || during == 0 {
 		t.Errorf("%v, nodes swept %v, attempts swept %v, interrupted %d", v, dead, attempts, interrupted)
 	}
 }
@@ -180,6 +188,7 @@ func postgresComesAndGoes(t *testing.T) {
 	db, databaseURL := ownPostgres(t)
 	nodes := threeNodes(t, databaseURL)
 	nodes[0].autossh("one", localServer(t))
+	begun := time.Now()
 	l := startLoad(nodes[1].knows("one"), "one", 4, slowly)
 	l.more(20, 60*time.Second)
 	for range size(3, 10) {
@@ -198,7 +207,7 @@ func postgresComesAndGoes(t *testing.T) {
 	v := l.check(t)
 	dead, attempts := swept(nodes[:]...)
 	figure(t, "Postgres comes and goes every 2 s: %v, by status %v, nodes swept %v, attempts swept %v", v, l.codes, dead, attempts)
-	if !v.ok() || dead+attempts > 0 {
+	if !v.ok() || dead+attempts > 0 && !stoodStill(begun) {
 		t.Errorf("%v, nodes swept %v, attempts swept %v", v, dead, attempts)
 	}
 }

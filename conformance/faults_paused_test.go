@@ -14,8 +14,8 @@ import (
 
 const (
 	// pausedLimit is the value of each time limit of relayd in TestFaultPaused. The test stops relayd for longer than
-	// that.
-	pausedLimit = 3 * time.Second
+	// that. It is long enough for a busy machine to send all requests before the stop.
+	pausedLimit = 9 * time.Second
 	// pausedLarge is more than the buffers between local server and caller take.
 	pausedLarge = 8 << 20
 )
@@ -77,7 +77,7 @@ func TestFaultPaused(t *testing.T) {
 	}
 	start("the rest of an answer to a replay comes", func(begun func()) error {
 		begun()
-		r.api("POST", "/events/"+replayed+"/replay?wait=10s", nil)
+		r.api("POST", "/events/"+replayed+"/replay?wait=40s", nil)
 		if a := r.event(replayed).Attempts; len(a) != 2 || a[1].State != "delivered" || a[1].Response.State != "complete" {
 			return fmt.Errorf("recorded %+v", a)
 		}
@@ -134,7 +134,7 @@ func (c pausedCase) run(addr string, begun func(), paused <-chan struct{}) error
 	defer conn.Close()
 	br := bufio.NewReader(conn)
 	answer := func() error {
-		_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))
 		res, err := http.ReadResponse(br, nil)
 		if err != nil {
 			return err

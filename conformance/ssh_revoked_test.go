@@ -46,12 +46,7 @@ func TestSSHRemovedAliases(t *testing.T) {
 		t.Errorf("the connection was lost: %s", said)
 	}
 	own.must(204, "DELETE", "/aliases/kept", nil)
-	select {
-	case <-u.Ended():
-	case <-time.After(20 * time.Second):
-		t.Fatal("still running without an alias")
-	}
-	if code := u.Cmd.ProcessState.ExitCode(); code != 5 {
+	if code := u.Code(t, 20*time.Second); code != 5 {
 		t.Errorf("exit %d", code)
 	}
 }

@@ -71,7 +71,9 @@ func TestAPIByPlainSSH(t *testing.T) {
 // development servers do.
 func TestUpReachesIPv6Loopback(t *testing.T) {
 	t.Parallel()
-	ln, err := net.Listen("tcp6", "[::1]:0")
+	// The port is reserved, so that nobody listens on 127.0.0.1 with the same number.
+	_, port, _ := net.SplitHostPort(relaytest.FreeAddr(t))
+	ln, err := net.Listen("tcp6", "[::1]:"+port)
 	if err != nil {
 		t.Fatalf("this test needs IPv6 on the loopback: %v", err)
 	}
@@ -80,7 +82,6 @@ func TestUpReachesIPv6Loopback(t *testing.T) {
 	s.Listener = ln
 	s.Start()
 	t.Cleanup(s.Close)
-	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	r := startRelay(t, "")
 	r.up("--port", port, "--alias", "six")
 	if status, body, _ := r.call("six", "/", "x"); status != 200 || body != "six" {
