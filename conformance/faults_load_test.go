@@ -233,7 +233,7 @@ func (l *load) check(t *testing.T) verdict {
 	v := verdict{answered: len(l.answered)}
 	// Before the events are read, no attempt should be in progress. A node ends an abandoned attempt 10 to 12
 	// s after its claim, and the attempts of a dead node after 4 s.
-	for until := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for until := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		if v.stuck = len(l.r.events(l.alias, "&state=delivering")); v.stuck == 0 || time.Now().After(until) {
 			break
 		}

@@ -16,7 +16,7 @@ import (
 // TestFaultSlowHandshakes: callers that send only half of a TLS ClientHello are disconnected in time, and
 // block no other caller.
 func TestFaultSlowHandshakes(t *testing.T) {
-	limit, sockets := size(2*time.Second, 10*time.Second), size(200, 1000)
+	limit, sockets := size(5*time.Second, 10*time.Second), size(200, 1000)
 	r, tg := newFilesRig(t, "RELAY_HEAD_TIMEOUT="+limit.String())
 	tg.say(ok, false)
 	hello := r.clientHello()

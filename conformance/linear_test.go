@@ -143,7 +143,7 @@ func TestTunnelsAreLinearizable(t *testing.T) {
 		for i := range nodes {
 			ops := h.of(alias, i, within)
 			requests += len(ops)
-			if result := porcupine.CheckOperationsTimeout(tunnelRegister, ops, time.Minute); result != porcupine.Ok {
+			if result := porcupine.CheckOperationsTimeout(tunnelRegister, ops, 4*time.Minute); result != porcupine.Ok {
 				t.Errorf("seed %d, node %d, alias %s: %s", seed, i, alias, result)
 			}
 		}

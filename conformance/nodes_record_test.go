@@ -86,7 +86,10 @@ func TestAliasRecordIsTheSameAtEachNode(t *testing.T) {
 	b.stop(syscall.SIGKILL)
 	a.waitFor(30*time.Second, "moves to be offline", func() bool { return a.state("moves") == "offline" && c.state("moves") == "offline" })
 	b.start()
-	a.waitFor(30*time.Second, "moves to be known at the new start", func() bool { return a.aliasRecord("moves") == b.aliasRecord("moves") })
+	a.waitFor(30*time.Second, "moves to be known at the new start", func() bool {
+		record := a.aliasRecord("moves")
+		return record == b.aliasRecord("moves") && record == c.aliasRecord("moves")
+	})
 	if x, y, z := a.aliasRecord("moves"), b.aliasRecord("moves"), c.aliasRecord("moves"); a.state("moves") == "offline" && (x != y || x != z) {
 		t.Errorf("its node was killed:\n%s\n%s\n%s", x, y, z)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/relaytest"
 	"relay/store/pgtest"
 )
 
@@ -33,6 +34,7 @@ func TestClaimIsFencedByTheTunnel(t *testing.T) {
 			m, alias := claimBed(t, o)
 			first, second := m.accept(alias, relay.StateQueued), m.accept(alias, relay.StateQueued)
 			next := relay.NextClaim{Alias: alias.ID, Auto: true, Tunnel: "tun_a"}
+			maySoonClaim(t, m.s)
 			if c, err := m.s.Next(next); c != nil || !errors.Is(err, relay.ErrFenced) {
 				t.Fatalf("claimed %+v, %v for a tunnel that is not stored", c, err)
 			}
@@ -43,11 +45,13 @@ func TestClaimIsFencedByTheTunnel(t *testing.T) {
 				m.must(err)
 			}
 			attach("tun_a")
+			maySoonClaim(t, m.s)
 			c, err := m.s.Next(next)
 			if err != nil || c == nil || c.Event.ID != first {
 				t.Fatalf("claimed %+v, %v", c, err)
 			}
 			attach("tun_b")
+			maySoonClaim(t, m.s)
 			ticket, claimed := m.s.FinishAndClaim(first, &relay.Attempt{N: 1, State: relay.StateDelivered, EndedAt: time.Now()}, "", next)
 			m.must(wait(ticket))
 			if c := claimed(); c != nil {
@@ -55,6 +59,7 @@ func TestClaimIsFencedByTheTunnel(t *testing.T) {
 			}
 			m.check()
 			next.Tunnel = "tun_b"
+			maySoonClaim(t, m.s)
 			if c, err := m.s.Next(next); err != nil || c == nil || c.Event.ID != second {
 				t.Fatalf("claimed %+v, %v", c, err)
 			}
@@ -78,6 +83,13 @@ func TestReplayAsksForARenewal(t *testing.T) {
 	_, err := m.s.BeginReplay(t.Context(), relay.System(), id, true)
 	m.must(err)
 	m.must(m.s.MayClaim())
+}
+
+// maySoonClaim waits until a node may claim attempts. A node that was not running for three seconds may not claim for a
+// moment.
+func maySoonClaim(t *testing.T, s *Store) {
+	t.Helper()
+	relaytest.Until(t, 15*time.Second, "the node to be allowed to claim", func() bool { return s.MayClaim() == nil })
 }
 
 func settle(t *testing.T, ticket *relay.Ticket) {

@@ -69,6 +69,7 @@ func TestLocksAreTakenInOneOrder(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			maySoonClaim(t, s)
 			waitsForTheEvent(t, db, id, func() error { return c.do(id) })
 			if _, err := db.Exec(`DELETE FROM attempts; DELETE FROM queue`); err != nil {
 				t.Fatal(err)

@@ -262,6 +262,7 @@ func TestSpoolOfCutConnections(t *testing.T) {
 	}
 	var last time.Time
 	for range all {
+		mayClaim(t, s)
 		c, err := s.Next(relay.NextClaim{Alias: alias, Auto: true})
 		if err != nil {
 			t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"relay"
-	"relay/relaytest"
 	"relay/store/pgtest"
 )
 
@@ -52,7 +51,7 @@ func TestNothingIsClaimedWhileStepsWait(t *testing.T) {
 		}
 	}
 	s.spool.Active.Store(false)
-	relaytest.Until(t, 15*time.Second, "the node to be allowed to claim", func() bool { return s.MayClaim() == nil })
+	maySoonClaim(t, s)
 	if c, err := s.Next(relay.NextClaim{Alias: alias, Auto: true}); err != nil || c == nil || c.Event.ID != e.ID || c.N != 1 {
 		t.Errorf("claimed %+v after the spool was empty, %v", c, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/relaytest"
 	"relay/store/spool"
 )
 
@@ -59,6 +60,7 @@ func TestBatchIsWrittenTwice(t *testing.T) {
 	s, alias := servedOnPostgres(t)
 	write := func(steps ...*step) {
 		t.Helper()
+		relaytest.Until(t, 15*time.Second, "the node to be allowed to claim", func() bool { return s.MayClaim() == nil })
 		_, err := s.writeSteps(t.Context(), steps)
 		if err != nil {
 			t.Fatal(err)

@@ -275,8 +275,8 @@ func (b *fixture) removeAlias() {
 	if rows, err := b.Summaries(ctx, ids[:5]); err != nil || len(rows) != 0 {
 		b.Errorf("summaries of a removed alias: %d, %v", len(rows), err)
 	}
-	if c, err := b.Next(relay.NextClaim{Alias: again.ID, Auto: true}); err != nil || c != nil {
-		b.Errorf("the new alias delivers %+v, %v", c, err)
+	if c := b.nextOf(again, true); c != nil {
+		b.Errorf("the new alias delivers %+v", c)
 	}
 	b.eventually("events of the old alias are deleted", func() bool {
 		_, err := b.BodyPart(ctx, id, 0, 0)

@@ -19,8 +19,14 @@ func testQueue(t *testing.T, fresh func(testing.TB) store.Options) {
 
 func (b *fixture) next(auto bool) *relay.Claim {
 	b.Helper()
+	return b.nextOf(b.hooks, auto)
+}
+
+// nextOf claims the next attempt from the queue of an alias; nil = there is none.
+func (b *fixture) nextOf(a *relay.Alias, auto bool) *relay.Claim {
+	b.Helper()
 	b.eventually("the node may claim", func() bool { return b.MayClaim() == nil }) // a node that was not running for three seconds, or had no database, may not claim for a moment
-	c, err := b.Next(relay.NextClaim{Alias: b.hooks.ID, Auto: auto})
+	c, err := b.Next(relay.NextClaim{Alias: a.ID, Auto: auto})
 	b.must(err)
 	return c
 }
