@@ -4,8 +4,8 @@ import "log/slog"
 
 // Cause is the reason why a connection has ended. The constants below are all causes: Conn.Close, which ends a
 // connection, takes one of them, the first cause counts, and Conn.Cause returns it. The comment of each
-// constant names the functions that end a connection by it, in this package, in sshgate and its inner
-// packages, and in client.
+// constant names the functions that find it, in this package, in sshgate and its inner packages, and in
+// client. Wherever a constant is used, a connection ends by it.
 type Cause string
 
 // The socket has failed.
@@ -14,8 +14,8 @@ const (
 	// got EOF, and failure finds it when x/crypto closes the socket.
 	PeerClosed Cause = "peer-closed"
 	// LineFailed: a Read or Write of the socket has failed, for example by a reset, or because the kernel of the
-	// peer acknowledged nothing for Options.UserTimeout (stale-close and 10 s; 3 s between nodes). Found by
-	// failure, as PeerClosed.
+	// peer acknowledged nothing for Options.UserTimeout (stale-close and 10 s; 3 s between nodes), or in client by
+	// the deadline of the login. Found by failure, as PeerClosed.
 	LineFailed Cause = "line-failed"
 	// Stalled: the peer took no byte of a Write for Options.Stall (ping-interval and ping-timeout; 3 s between
 	// nodes). Found by Write of the sender.
@@ -27,7 +27,8 @@ const (
 	// Disconnected: the peer has sent a disconnect message, as OpenSSH does at its end, or a message that x/crypto
 	// does not accept. x/crypto then closes the socket, and does not tell failure which of the two it was.
 	Disconnected Cause = "disconnected"
-	// ForbiddenBytes: the peer of a session has sent extended data, or data after EOF. Found by guard.
+	// ForbiddenBytes: a client has sent extended data, or data after EOF, on a channel of a session or tunnel. Found
+	// by guard.
 	ForbiddenBytes Cause = "forbidden-bytes"
 	// UnclosedChannels: the peer has left over 1,024 channels open that this side has closed, and has closed none of
 	// them for 10 s. Found by reserveOpen.
@@ -53,15 +54,15 @@ const (
 	LoginFailed Cause = "login-failed"
 	// LoginFlooded: the peer has sent over 256 KiB before its login. Found by Read of the socket.
 	LoginFlooded Cause = "login-flooded"
-	// LoginTimeout: the login was not complete within 10 s, or within the 110 s longer that it may wait for a user.
+	// LoginTimeout: the login was not complete within 10 s, or 120 s if it waits for a user, or 2 s for another node.
 	// Found by timedOut.
 	LoginTimeout Cause = "login-timeout"
 	// LoginUndecided: the store did not answer, or the account has too many connections. hangUp ends the
 	// connection without a refusal, because clients try again only then.
 	LoginUndecided Cause = "login-undecided"
 	// NoSlot: no slot is free for the connection: admit for a client, admitNode and Serve for another node. A
-	// connection for which there was not even a slot to read its version line has no cause, because nothing runs
-	// for it yet: admit returns, and the TCP connection is closed.
+	// connection that may not even send its version line, because its source has a penalty, no slot of any kind is
+	// free or this process stops, has no cause: nothing runs for it, and admit only lets the TCP connection close.
 	NoSlot Cause = "no-slot"
 	// Evicted: a newer connection needed the slot, or file descriptors were short (Evicted), or too many logins
 	// waited for their users (EvictPrompt). A connection that has logged in keeps its slot.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/netip"
 	"strings"
 	"sync"
@@ -292,6 +293,62 @@ func TestStrangersAtThePeerPort(t *testing.T) {
 	}
 	if n := owner.srv.nodes.Served(); n == 0 || n > 10 {
 		t.Errorf("%d connections of other nodes", n)
+	}
+}
+
+// TestCausesOfNodes: of the connections of another node, the eleventh gets no slot, and the others end when that node
+// has ended.
+func TestCausesOfNodes(t *testing.T) {
+	t.Parallel()
+	all := &cluster{nodes: map[string]relay.Node{}}
+	owner, _ := all.newMember(t, "owner")
+	key := newSigner(t)
+	all.mu.Lock()
+	all.nodes["other"] = relay.Node{ID: "other", PeerKey: string(ssh.MarshalAuthorizedKey(key.PublicKey()))}
+	all.mu.Unlock()
+	known := map[*conn]bool{}
+	dial := func() (served *conn) {
+		client, err := ssh.Dial("tcp", "127.0.0.1:"+owner.port, &ssh.ClientConfig{
+			User: "other", ClientVersion: node.ClientVersion, Auth: []ssh.AuthMethod{ssh.PublicKeys(key)},
+			HostKeyCallback: func(string, net.Addr, ssh.PublicKey) error { // at this time, the connection cannot have ended
+				for _, c := range owner.srv.all() {
+					if c.Context().Err() == nil && !known[c] {
+						known[c], served = true, c
+					}
+				}
+				return nil
+			},
+		})
+		if err == nil { // a connection without a slot may end before the client has heard of its login
+			t.Cleanup(func() { _ = client.Close() })
+		}
+		if served == nil {
+			t.Fatal(err)
+		}
+		return served
+	}
+	endsBy := func(c *conn, want link.Cause) {
+		t.Helper()
+		select {
+		case <-c.Done():
+		case <-time.After(30 * time.Second):
+			t.Fatal("the connection is still open")
+		}
+		if got := c.Cause(); got != want {
+			t.Errorf("ended by %q, want %q", got, want)
+		}
+	}
+	var served []*conn
+	for range 10 {
+		served = append(served, dial())
+	}
+	eventually(t, 30*time.Second, "ten connections", func() bool { return owner.srv.nodes.Served() == 10 })
+	endsBy(dial(), link.NoSlot)
+	all.mu.Lock()
+	delete(all.nodes, "other")
+	all.mu.Unlock()
+	for _, c := range served {
+		endsBy(c, link.NodeEnded)
 	}
 }
 
