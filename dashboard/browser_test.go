@@ -198,17 +198,28 @@ func (b *browser) until(expression string) {
 }
 
 // click clicks an element, and tries again if a live update has replaced the element. A click goes to a place in the
-// window, so click waits until the page is loaded and the element no longer moves.
+// window, so click waits until the page is loaded and the element no longer moves. A button of a menu is clicked again
+// if the menu is as before: the click was lost.
 func (b *browser) click(sel string) {
 	b.t.Helper()
+	menu := fmt.Sprintf(`String((e => e?.popoverTargetElement?.matches(":popover-open"))(document.querySelector(%q)))`, sel)
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		b.see(sel)
-		err := b.rest(sel)
+		before, err := try(b, chromedp.Evaluate[string](menu))
+		if err == nil {
+			err = b.rest(sel)
+		}
 		if err == nil {
 			_, err = try(b, chromedp.Click(chromedp.CSS(sel)))
 		}
-		if err == nil {
+		if err == nil && before == "undefined" {
 			return
+		}
+		if err == nil {
+			if after, err := try(b, chromedp.Evaluate[string](menu)); err == nil && after != before {
+				return
+			}
+			b.t.Logf("the click on %s was lost", sel)
 		}
 		if time.Now().After(end) {
 			b.t.Fatalf("click %s: %v", sel, err)
@@ -218,7 +229,8 @@ func (b *browser) click(sel string) {
 
 // rest moves the mouse to an element, and returns an error if the element then has another place or is not below the
 // mouse. Chromium handles the move with the next frame, and only with a frame does it scroll a loaded page to the
-// fragment of its address.
+// fragment of its address. An element that is covered, for example by the bar at the top of the page, is scrolled to the
+// middle.
 func (b *browser) rest(sel string) error {
 	b.t.Helper()
 	find := fmt.Sprintf("(e => { if (!e) return []; e.scrollIntoViewIfNeeded(); const r = e.getClientRects()[0]; return r ? [r.left, r.top, r.width, r.height] : []; })(document.querySelector(%q))", sel)
@@ -234,7 +246,7 @@ func (b *browser) rest(sel string) error {
 	if err != nil || !slices.Equal(before, after) {
 		return fmt.Errorf("%s moved from %v to %v: %v", sel, before, after, err)
 	}
-	hit := fmt.Sprintf("((e, at) => !!at && e.contains(at))(document.querySelector(%q), document.elementFromPoint(%f, %f))", sel, x, y)
+	hit := fmt.Sprintf(`((e, at) => !!at && e.contains(at) || (e.scrollIntoView({ block: "center" }), false))(document.querySelector(%q), document.elementFromPoint(%f, %f))`, sel, x, y)
 	if is, err := try(b, chromedp.Evaluate[bool](hit)); err != nil || !is {
 		return fmt.Errorf("%s is covered: %v", sel, err)
 	}
