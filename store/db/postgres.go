@@ -146,7 +146,9 @@ func (s *DB) openPostgres(ctx context.Context) error {
 }
 
 // openDirect opens a handle at the direct URL for statements that may take long. These statements
-// wait at most lockTimeout for a lock; 0 = without limit.
+// wait at most lockTimeout for a lock; 0 = without limit. Such statements are rare, but many may follow each other,
+// as in a migration or a copy of a store. Therefore a connection stays open for the next statement, but only for
+// a second.
 func (s *DB) openDirect(ctx context.Context, lockTimeout time.Duration) (*sqlx.DB, error) {
 	dsn, err := postgresDSN(cmp.Or(s.opt.DirectURL, s.opt.URL), slowConnectTimeout)
 	if err != nil {
@@ -156,7 +158,8 @@ func (s *DB) openDirect(ctx context.Context, lockTimeout time.Duration) (*sqlx.D
 	if err != nil {
 		return nil, fmt.Errorf("open postgres by the direct URL: %w", err)
 	}
-	db.SetMaxIdleConns(0)
+	db.SetMaxIdleConns(1)
+	db.SetConnMaxIdleTime(time.Second)
 	return db, nil
 }
 
