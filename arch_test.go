@@ -21,7 +21,7 @@ import (
 )
 
 // testPackages may be imported by the tests of every package, but not by other code.
-var testPackages = []string{"relay/relaytest", "relay/store/pgtest", "relay/store/plantest", "relay/store/powertest", "relay/store/storetest"}
+var testPackages = []string{"relay/relaytest", "relay/store/pgtest", "relay/store/plantest", "relay/store/powertest", "relay/store/schematest", "relay/store/storetest"}
 
 // allowedImports maps each package to the packages of the module that its program files may import. An
 // unlisted package fails the test.
@@ -76,6 +76,7 @@ var allowedImports = map[string][]string{
 	"relay/store/plantest":    {"relay/store/db", "relay/store/events"},
 	"relay/store/storetest":   {"relay", "relay/relaytest", "relay/store", "relay/store/seal"},
 	"relay/store/pgtest":      {"relay/relaytest"},
+	"relay/store/schematest":  {"relay/store/db", "relay/store/partition", "relay/store/pgtest"},
 	"relay/store/powertest":   {},
 	"relay/relaytest":         {},
 	"relay/bench":             {},

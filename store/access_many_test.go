@@ -8,7 +8,7 @@ import (
 
 	"relay"
 	"relay/relaytest"
-	"relay/store/pgtest"
+	"relay/store/schematest"
 )
 
 // Revoked checks the rights of 10,000 SSH connections within 2 s, and returns exactly those that have ended.
@@ -19,7 +19,7 @@ func TestRevokedOfManyCredentials(t *testing.T) {
 		credentials = 1000 // SQLite is some five times as slow with the race detector
 	}
 	for name, o := range map[string]Options{
-		"sqlite": {DataDir: t.TempDir()}, "postgres": {URL: pgtest.URL(t), DataDir: t.TempDir()},
+		"sqlite": {DataDir: t.TempDir()}, "postgres": {URL: schematest.URL(t), DataDir: t.TempDir()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openMigrated(t, o)

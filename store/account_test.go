@@ -11,7 +11,7 @@ import (
 
 	"relay"
 	"relay/store"
-	"relay/store/pgtest"
+	"relay/store/schematest"
 )
 
 // authorizedKey returns the authorized_keys line of a new key.
@@ -53,7 +53,7 @@ func TestKeyOfAnAccountThatIsRemovedMeanwhile(t *testing.T) {
 // addDuringRemoval returns false if a transaction gave up waiting for a lock.
 func addDuringRemoval(t *testing.T, held string) bool {
 	t.Helper()
-	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t)}
+	o := store.Options{URL: schematest.URL(t), DataDir: t.TempDir(), Log: testLog(t)}
 	s := mustServe(t, o)
 	db, ctx := database(t, o), t.Context()
 	withAlias(t, s)

@@ -8,7 +8,7 @@ import (
 
 	"relay"
 	"relay/relaytest"
-	"relay/store/pgtest"
+	"relay/store/schematest"
 )
 
 // claimBed returns a queueModel with a new store, and the only alias in it. The tests use the model's helpers,
@@ -27,7 +27,7 @@ func claimBed(t *testing.T, o Options) (*queueModel, *relay.Alias) {
 // claim comes together with the end of the previous attempt, that end is still stored.
 func TestClaimIsFencedByTheTunnel(t *testing.T) {
 	t.Parallel()
-	for name, o := range map[string]Options{"sqlite": {}, "postgres": {URL: pgtest.URL(t)}} {
+	for name, o := range map[string]Options{"sqlite": {}, "postgres": {URL: schematest.URL(t)}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o.DataDir = t.TempDir()
@@ -72,7 +72,7 @@ func TestReplayAsksForARenewal(t *testing.T) {
 	t.Parallel()
 	var ahead atomic.Int64 // the clock jumps ahead by this time, as if the process had been frozen
 	now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-	m, alias := claimBed(t, Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Now: now})
+	m, alias := claimBed(t, Options{URL: schematest.URL(t), DataDir: t.TempDir(), Now: now})
 	id := m.accept(alias, relay.StateQueued)
 	for tries := 0; m.s.MayClaim() == nil; tries++ { // repeated, because the node may renew its heartbeat in the background
 		if tries == 100 {

@@ -8,7 +8,7 @@ import (
 	"relay/store/cluster"
 	"relay/store/db"
 	"relay/store/events"
-	"relay/store/pgtest"
+	"relay/store/schematest"
 	"relay/store/usage"
 )
 
@@ -19,7 +19,7 @@ import (
 func farAbove(t *testing.T, of string) (c *testCluster, second, foreign int64) {
 	t.Helper()
 	const limit = 100 << 10
-	o := Options{URL: pgtest.URL(t)}
+	o := Options{URL: schematest.URL(t)}
 	before := newTestCluster(t, 1, o).withAlias()
 	before.add(200, 20<<10, time.Now().Add(-time.Hour), relay.StateDelivering)
 	before.exec(`UPDATE attempts SET state = 2`)

@@ -10,7 +10,7 @@ import (
 
 	"relay"
 	"relay/store"
-	"relay/store/pgtest"
+	"relay/store/schematest"
 )
 
 // A failover of Postgres to a lagging replica loses the newest revisions, and their ids are used
@@ -21,7 +21,7 @@ func TestChangesAfterAFailover(t *testing.T) {
 	for name, later := range map[string]int{"nothing written yet": 0, "fewer written than lost": 2, "as many": 5, "more": 8} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t)}
+			o := store.Options{URL: schematest.URL(t), DataDir: t.TempDir(), Log: testLog(t)}
 			s := mustOpen(t, o)
 			if _, _, err := s.Migrate(t.Context()); err != nil {
 				t.Fatal(err)
@@ -88,7 +88,7 @@ func TestOwnChangesAreLostByAFailover(t *testing.T) {
 	for name, instead := range map[string]int{"nothing instead": 0, "as many": 1, "more": 3} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t)}
+			o := store.Options{URL: schematest.URL(t), DataDir: t.TempDir(), Log: testLog(t)}
 			s := mustOpen(t, o)
 			if _, _, err := s.Migrate(t.Context()); err != nil {
 				t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 	"relay"
 	"relay/relaytest"
 	"relay/store/events"
-	"relay/store/pgtest"
 	"relay/store/plantest"
+	"relay/store/schematest"
 )
 
 // listPromise is the longest time that a list may take.
@@ -37,7 +37,7 @@ func sizedEvents(t *testing.T) int {
 func TestListsKeepTheirTime(t *testing.T) {
 	n := sizedEvents(t)
 	for name, o := range map[string]Options{
-		"sqlite": {DataDir: t.TempDir()}, "postgres": {URL: pgtest.URL(t), DataDir: t.TempDir()},
+		"sqlite": {DataDir: t.TempDir()}, "postgres": {URL: schematest.URL(t), DataDir: t.TempDir()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := Open(t.Context(), o)

@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"relay"
-	"relay/store/pgtest"
+	"relay/store/schematest"
 )
 
 // Each operation locks the event first and its attempt afterwards. Operations with different orders could
 // deadlock, and a deadlock in the journal fails a whole batch of events.
 func TestLocksAreTakenInOneOrder(t *testing.T) {
 	t.Parallel()
-	o := Options{URL: pgtest.URL(t), DataDir: t.TempDir()}
+	o := Options{URL: schematest.URL(t), DataDir: t.TempDir()}
 	s := openMigrated(t, o)
 	if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"relay/store/db"
 	"relay/store/events"
 	"relay/store/partition"
-	"relay/store/pgtest"
+	"relay/store/schematest"
 	"relay/store/spool"
 )
 
@@ -196,7 +196,7 @@ func TestLoopsOnSeveralNodes(t *testing.T) {
 			}
 			results := map[int]int{}
 			for _, n := range []int{1, 3} {
-				c := newTestCluster(t, n, Options{URL: pgtest.URL(t), MaxAliasStorage: 1 << 20, AccountLimits: true, Retention: 24 * time.Hour}).withAlias()
+				c := newTestCluster(t, n, Options{URL: schematest.URL(t), MaxAliasStorage: 1 << 20, AccountLimits: true, Retention: 24 * time.Hour}).withAlias()
 				given.prepare(c)
 				c.allAtOnce(l.name)
 				results[n] = c.count(given.result)
@@ -256,7 +256,7 @@ func TestEvictionOnSeveralNodes(t *testing.T) {
 
 func evictOnNodes(t *testing.T, of string, n int) {
 	const limit, size = 1 << 20, 20 << 10
-	o := Options{URL: pgtest.URL(t)}
+	o := Options{URL: schematest.URL(t)}
 	before := newTestCluster(t, 1, o).withAlias()
 	first := before.add(100, size, time.Now().Add(-time.Hour), relay.StateDelivering)
 	if of == "account" {
@@ -357,7 +357,7 @@ func TestLoopsDoubtTheClock(t *testing.T) {
 				var ahead atomic.Int64
 				o := Options{DataDir: t.TempDir(), Retention: 30 * 24 * time.Hour}
 				if engine == "postgres" {
-					o.URL = pgtest.URL(t)
+					o.URL = schematest.URL(t)
 				}
 				o.Now = func() time.Time { return time.Now().Round(0).Add(time.Duration(ahead.Load())) }
 				begin := func() *Store {
@@ -420,7 +420,7 @@ func TestDoubtedClockGivesNothingAway(t *testing.T) {
 				var ahead atomic.Int64
 				o := Options{DataDir: t.TempDir(), AliasClaim: true}
 				if engine == "postgres" {
-					o.URL = pgtest.URL(t)
+					o.URL = schematest.URL(t)
 				}
 				o.Now = func() time.Time { return time.Now().Round(0).Add(time.Duration(ahead.Load())) }
 				begin := func() *Store {

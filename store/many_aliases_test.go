@@ -10,8 +10,8 @@ import (
 	"relay/relaytest"
 	"relay/store/db"
 	"relay/store/events"
-	"relay/store/pgtest"
 	"relay/store/plantest"
+	"relay/store/schematest"
 )
 
 // Sizes of the store with many aliases.
@@ -28,7 +28,7 @@ const (
 func withManyAliases(t *testing.T, test func(t *testing.T, s *Store, alice relay.Actor)) {
 	t.Helper()
 	for name, o := range map[string]Options{
-		"sqlite": {DataDir: t.TempDir()}, "postgres": {URL: pgtest.URL(t), DataDir: t.TempDir()},
+		"sqlite": {DataDir: t.TempDir()}, "postgres": {URL: schematest.URL(t), DataDir: t.TempDir()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := Open(t.Context(), o)

@@ -14,7 +14,7 @@ import (
 	"relay"
 	"relay/relaytest"
 	"relay/store"
-	"relay/store/pgtest"
+	"relay/store/schematest"
 )
 
 // addNode adds the row of a node that has no process, so that nothing but the test changes the heartbeat in the
@@ -46,7 +46,7 @@ func nodesByName(t *testing.T, s *store.Store) map[string]relay.Node {
 // A node that finds itself declared dead rejoins with a new id.
 func TestNodeSweptAndBack(t *testing.T) {
 	t.Parallel()
-	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a", Version: "v1"}
+	o := store.Options{URL: schematest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a", Version: "v1"}
 	s := mustServe(t, o)
 	alias, db := withAlias(t, s), database(t, o)
 	e := eventAt(s, alias, time.Now(), relay.StateDelivering, "x")
@@ -92,7 +92,7 @@ func TestNodeSweptAndBack(t *testing.T) {
 // back into the queue.
 func TestEndAfterRejoins(t *testing.T) {
 	t.Parallel()
-	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t)}
+	o := store.Options{URL: schematest.URL(t), DataDir: t.TempDir(), Log: testLog(t)}
 	s := mustServe(t, o)
 	alias, db := withAlias(t, s), database(t, o)
 	end := eventAt(s, alias, time.Now(), relay.StateDelivering, "x")
@@ -121,7 +121,7 @@ func TestNodeNames(t *testing.T) {
 	for name, beating := range map[string]bool{"living": true, "killed": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a"}
+			o := store.Options{URL: schematest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a"}
 			first := mustServe(t, o)
 			if err := first.Close(); err != nil {
 				t.Fatal(err)
@@ -173,7 +173,7 @@ func TestNodeOfSQLite(t *testing.T) {
 // both nodes fill is in order although their clocks differ by an hour. A stopping node removes its row.
 func TestTwoNodes(t *testing.T) {
 	t.Parallel()
-	url := pgtest.URL(t)
+	url := schematest.URL(t)
 	first := mustServe(t, store.Options{URL: url, DataDir: t.TempDir(), Log: testLog(t), NodeName: "a"})
 	alias := withAlias(t, first)
 	under := eventAt(first, alias, time.Now(), relay.StateDelivering, "x")
@@ -246,7 +246,7 @@ func TestOneDataDir(t *testing.T) {
 // cannot be drained.
 func TestNodeIsDrained(t *testing.T) {
 	t.Parallel()
-	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a"}
+	o := store.Options{URL: schematest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a"}
 	a, ctx, who := mustServe(t, o), t.Context(), relay.System()
 	var refused *relay.Error
 	if err := a.DrainNode(ctx, who, "a", true); !errors.As(err, &refused) || refused.Code != relay.CodeConflict {
@@ -283,7 +283,7 @@ func TestNodeIsDrained(t *testing.T) {
 // stopped.
 func TestNodeIsUnreachable(t *testing.T) {
 	t.Parallel()
-	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a"}
+	o := store.Options{URL: schematest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a"}
 	a := mustServe(t, o)
 	o.DataDir, o.NodeName = t.TempDir(), "b"
 	b := mustServe(t, o)
@@ -317,7 +317,7 @@ func TestNodeIsUnreachable(t *testing.T) {
 // pooler in transaction mode, unless it has just started.
 func TestNodeHearsNothing(t *testing.T) {
 	t.Parallel()
-	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t)}
+	o := store.Options{URL: schematest.URL(t), DataDir: t.TempDir(), Log: testLog(t)}
 	if err := mustServe(t, o).Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -339,7 +339,7 @@ func TestNodeHearsNothing(t *testing.T) {
 func TestNodeNoticesANewerSchema(t *testing.T) {
 	t.Parallel()
 	var log relaytest.Buffer
-	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(&log, nil))}
+	o := store.Options{URL: schematest.URL(t), DataDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(&log, nil))}
 	s := mustServe(t, o)
 	if n := s.NewerSchema(); n != 0 {
 		t.Errorf("schema %d is newer", n)
@@ -358,7 +358,7 @@ func TestNodeNoticesANewerSchema(t *testing.T) {
 // The starting node keeps sending heartbeats during this wait.
 func TestBeatDuringASlowStart(t *testing.T) {
 	t.Parallel()
-	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a", Version: "v1"}
+	o := store.Options{URL: schematest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a", Version: "v1"}
 	s := mustOpen(t, o)
 	if _, _, err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
@@ -393,7 +393,7 @@ func TestBeatDuringASlowStart(t *testing.T) {
 // alias. The attempts are interrupted and queued again; claims of other aliases stay.
 func TestTakeoverSweepsClaims(t *testing.T) {
 	t.Parallel()
-	url := pgtest.URL(t)
+	url := schematest.URL(t)
 	first := mustServe(t, store.Options{URL: url, DataDir: t.TempDir(), Log: testLog(t), NodeName: "a"})
 	second := mustServe(t, store.Options{URL: url, DataDir: t.TempDir(), Log: testLog(t), NodeName: "b"})
 	aliases := []int64{withAlias(t, first)}
@@ -437,7 +437,7 @@ func TestTakeoverSweepsClaims(t *testing.T) {
 // RefreshPeers adds a node that has just started to the list of another node.
 func TestRefreshPeers(t *testing.T) {
 	t.Parallel()
-	url := pgtest.URL(t)
+	url := schematest.URL(t)
 	first := mustServe(t, store.Options{URL: url, DataDir: t.TempDir(), Log: testLog(t), NodeName: "a"})
 	for n, name := range []string{"b", "c", "d"} {
 		mustServe(t, store.Options{URL: url, DataDir: t.TempDir(), Log: testLog(t), NodeName: name})
@@ -452,7 +452,7 @@ func TestRefreshPeers(t *testing.T) {
 // that node stops.
 func TestConnectionsElsewhere(t *testing.T) {
 	t.Parallel()
-	url, here := pgtest.URL(t), map[int64]int{}
+	url, here := schematest.URL(t), map[int64]int{}
 	var mu sync.Mutex
 	open := func(name string) *store.Store {
 		s := mustOpen(t, store.Options{URL: url, DataDir: t.TempDir(), Log: testLog(t), NodeName: name})
@@ -521,7 +521,7 @@ func TestStartBesideAnAbandonedLock(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a", Version: "v1"}
+			o := store.Options{URL: schematest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a", Version: "v1"}
 			first := mustServe(t, o)
 			alias, db := withAlias(t, first), database(t, o)
 			e := eventAt(first, alias, time.Now(), relay.StateDelivering, "x")

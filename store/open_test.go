@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"relay/store"
-	"relay/store/pgtest"
+	"relay/store/schematest"
 )
 
 // TestOpenBesideALongTransaction: Open succeeds although another connection locks the database for longer than
@@ -43,7 +43,7 @@ func TestOpenBesideALongTransaction(t *testing.T) {
 // If the first connection to Postgres gets no answer, the start tries again.
 func TestOpenOfABusyPostgres(t *testing.T) {
 	t.Parallel()
-	address, err := url.Parse(pgtest.URL(t))
+	address, err := url.Parse(schematest.URL(t))
 	if err != nil {
 		t.Fatal(err)
 	}

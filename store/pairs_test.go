@@ -17,7 +17,7 @@ import (
 
 	"relay"
 	"relay/store"
-	"relay/store/pgtest"
+	"relay/store/schematest"
 	"relay/store/seal"
 )
 
@@ -358,7 +358,7 @@ var pairs = []struct {
 // stored rows, the audit log and the two results must be those of one of the two orders.
 func TestOperationsAtOnce(t *testing.T) {
 	t.Parallel()
-	o := store.Options{URL: pgtest.URL(t) + "&application_name=pairs", DataDir: t.TempDir(), AliasClaim: true, MaxAliases: 2, SecretKeys: []seal.Key{seal.NewKey()}}
+	o := store.Options{URL: schematest.URL(t) + "&application_name=pairs", DataDir: t.TempDir(), AliasClaim: true, MaxAliases: 2, SecretKeys: []seal.Key{seal.NewKey()}}
 	s := mustServe(t, o)
 	db := database(t, o)
 	gate := newGate(t, db)

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"relay"
-	"relay/store/pgtest"
 	"relay/store/plantest"
+	"relay/store/schematest"
 )
 
 // The reads and changes of events and queues use an index and never scan the whole store.
@@ -61,7 +61,7 @@ func TestPostgresPlans(t *testing.T) {
 // storeWithPlans returns a store without a server, and a planner that records the plans of its statements.
 func storeWithPlans(t *testing.T) (*Store, *plantest.Planner) {
 	t.Helper()
-	s := openMigrated(t, Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Retention: 1000 * time.Hour})
+	s := openMigrated(t, Options{URL: schematest.URL(t), DataDir: t.TempDir(), Retention: 1000 * time.Hour})
 	makePartitions(t, s)
 	return s, plantest.Attach(t, s.db)
 }

@@ -7,13 +7,13 @@ import (
 
 	"relay"
 	"relay/store"
-	"relay/store/pgtest"
+	"relay/store/schematest"
 )
 
 // engines returns the options of an empty store on each engine.
 func engines(t testing.TB) map[string]store.Options {
 	return map[string]store.Options{
-		"sqlite": {DataDir: t.TempDir()}, "postgres": {URL: pgtest.URL(t), DataDir: t.TempDir()},
+		"sqlite": {DataDir: t.TempDir()}, "postgres": {URL: schematest.URL(t), DataDir: t.TempDir()},
 	}
 }
 

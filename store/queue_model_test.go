@@ -14,7 +14,7 @@ import (
 	"relay"
 	"relay/store/db"
 	"relay/store/events"
-	"relay/store/pgtest"
+	"relay/store/schematest"
 )
 
 // TestQueueHasWhatWaits runs random sequences of all operations that change the state of an attempt,
@@ -28,7 +28,7 @@ func TestQueueHasWhatWaits(t *testing.T) {
 				t.Parallel()
 				o := Options{DataDir: t.TempDir()}
 				if engine == "postgres" {
-					o.URL = pgtest.URL(t)
+					o.URL = schematest.URL(t)
 				}
 				m := &queueModel{T: t, o: o, random: rand.New(rand.NewPCG(seed, 1))}
 				m.run(120)
@@ -212,7 +212,7 @@ func TestReleaseIsCut(t *testing.T) {
 			t.Parallel()
 			o := Options{DataDir: t.TempDir()}
 			if engine == "postgres" {
-				o.URL = pgtest.URL(t)
+				o.URL = schematest.URL(t)
 			}
 			m := &queueModel{T: t, o: o, s: openMigrated(t, o)}
 			ctx, cut := context.WithCancel(t.Context())

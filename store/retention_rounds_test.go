@@ -7,7 +7,7 @@ import (
 
 	"relay"
 	"relay/store/cluster"
-	"relay/store/pgtest"
+	"relay/store/schematest"
 )
 
 // Events are removed at most 5 s after the end of their retention, or a hundredth of the retention if
@@ -23,7 +23,7 @@ func TestRetentionIsNotLateByRounds(t *testing.T) {
 				t.Parallel()
 				o := Options{DataDir: t.TempDir(), Retention: span}
 				if engine == "postgres" {
-					o.URL = pgtest.URL(t)
+					o.URL = schematest.URL(t)
 				}
 				c := &testCluster{T: t, nodes: []*Store{openMigrated(t, o)}}
 				if err := c.nodes[0].Serve(t.Context(), func([]relay.Change) {}); err != nil {

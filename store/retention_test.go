@@ -13,7 +13,7 @@ import (
 	"relay"
 	"relay/relaytest"
 	"relay/store"
-	"relay/store/pgtest"
+	"relay/store/schematest"
 )
 
 var system = relay.System()
@@ -309,7 +309,7 @@ const dropAgain = time.Minute // wait before a partition that was in use is trie
 func servedWithDays(t *testing.T, o store.Options) (s *store.Store, db *sql.DB) {
 	t.Helper()
 	for range 5 {
-		o.URL, o.DataDir = pgtest.URL(t), t.TempDir()
+		o.URL, o.DataDir = schematest.URL(t), t.TempDir()
 		s, db = mustServe(t, o), database(t, o)
 		if count(t, db, `SELECT count(*) FROM pg_inherits WHERE inhparent = to_regclass('events')`) >= 6 {
 			break

@@ -7,7 +7,7 @@ import (
 
 	"relay"
 	"relay/record"
-	"relay/store/pgtest"
+	"relay/store/schematest"
 	"relay/store/seal"
 )
 
@@ -17,7 +17,7 @@ import (
 func TestANodeWithoutTheKey(t *testing.T) {
 	t.Parallel()
 	key, other := seal.NewKey(), seal.NewKey()
-	url := pgtest.URL(t)
+	url := schematest.URL(t)
 	var nodes []*Store
 	for _, keys := range [][]seal.Key{{key}, {key}, nil, {other}} {
 		c := newTestCluster(t, 1, Options{URL: url, SecretKeys: keys})
@@ -86,7 +86,7 @@ func TestSecretsThatATransferLeft(t *testing.T) {
 			t.Parallel()
 			o := Options{DataDir: t.TempDir(), SecretKeys: []seal.Key{seal.NewKey()}}
 			if engine == "postgres" {
-				o.URL = pgtest.URL(t)
+				o.URL = schematest.URL(t)
 			}
 			s := openMigrated(t, o)
 			c := (&testCluster{T: t, nodes: []*Store{s}}).withAlias()

@@ -16,6 +16,7 @@ import (
 	"relay"
 	"relay/store"
 	"relay/store/pgtest"
+	"relay/store/schematest"
 )
 
 // cable forwards connections to Postgres and can be cut. relayd's ends are then closed, but Postgres does not
@@ -197,7 +198,7 @@ func TestSpoolAfterACutLine(t *testing.T) {
 // A node can be stopped although Postgres does not answer its LISTEN.
 func TestCloseWhileAListenerWaits(t *testing.T) {
 	t.Parallel()
-	address := pgtest.URL(t)
+	address := schematest.URL(t)
 	direct, c := overCable(t, address)
 	frozen := make(chan struct{})
 	c.catch, c.word, c.freeze = frozen, "LISTEN", true
@@ -222,7 +223,7 @@ func TestCloseWhileAListenerWaits(t *testing.T) {
 // unreachable.
 func TestRejoinWithoutTheDirectURL(t *testing.T) {
 	t.Parallel()
-	address := pgtest.URL(t)
+	address := schematest.URL(t)
 	direct, c := overCable(t, address)
 	o := store.Options{URL: address, DirectURL: direct, DataDir: t.TempDir(), Log: testLog(t)}
 	s := mustServe(t, o)
@@ -241,7 +242,7 @@ func TestRejoinWithoutTheDirectURL(t *testing.T) {
 // the database gets another error.
 func TestCommitWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
-	address, line := overCable(t, pgtest.URL(t))
+	address, line := overCable(t, schematest.URL(t))
 	s := mustServe(t, store.Options{URL: address, DataDir: t.TempDir(), SpoolLimit: 64 << 20, Log: testLog(t)})
 	alias := withAlias(t, s)
 	id, err := capture(s, alias)

@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"relay"
-	"relay/store/pgtest"
+	"relay/store/schematest"
 )
 
 func servedOnPostgres(t *testing.T) (*Store, int64) {
 	t.Helper()
-	s, err := Open(t.Context(), Options{URL: pgtest.URL(t), DataDir: t.TempDir(), SpoolLimit: 1 << 20})
+	s, err := Open(t.Context(), Options{URL: schematest.URL(t), DataDir: t.TempDir(), SpoolLimit: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}

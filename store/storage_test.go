@@ -14,7 +14,7 @@ import (
 	"relay"
 	"relay/relaytest"
 	"relay/store"
-	"relay/store/pgtest"
+	"relay/store/schematest"
 )
 
 // room asks Capacity for space for the given number of bytes, and checks that the code of the error is want;
@@ -353,7 +353,7 @@ func TestStorageOfAnAliasThatACommandRemovesInPart(t *testing.T) {
 // remove, whichever node started first.
 func TestStorageCountsOtherNodes(t *testing.T) {
 	t.Parallel()
-	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), MaxAliasStorage: 1 << 20}
+	o := store.Options{URL: schematest.URL(t), DataDir: t.TempDir(), MaxAliasStorage: 1 << 20}
 	a := mustServe(t, o)
 	alias := withAlias(t, a)
 	body := strings.Repeat("0123456789abcdef", 6400) // 100 KiB

@@ -7,7 +7,7 @@ import (
 	"relay/delivery"
 	"relay/sshgate"
 	"relay/store"
-	"relay/store/pgtest"
+	"relay/store/schematest"
 	"relay/store/storetest"
 )
 
@@ -25,6 +25,6 @@ func TestSQLite(t *testing.T) {
 
 func TestPostgres(t *testing.T) {
 	storetest.Run(t, func(t testing.TB) store.Options {
-		return store.Options{URL: pgtest.URL(t), DataDir: t.TempDir()}
+		return store.Options{URL: schematest.URL(t), DataDir: t.TempDir()}
 	})
 }

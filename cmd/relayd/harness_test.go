@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"relay/store/pgtest"
+	"relay/store/schematest"
 )
 
 // needTool fails the test if a program is missing. A skipped test would prove nothing.
@@ -26,9 +27,10 @@ func lookPath(name string) string {
 func onStores(t *testing.T, test func(t *testing.T, flags map[string]string)) {
 	t.Helper()
 	t.Run("sqlite", func(t *testing.T) { t.Parallel(); test(t, nil) })
-	t.Run("postgres", func(t *testing.T) { t.Parallel(); test(t, postgresFlags(t)) })
+	t.Run("postgres", func(t *testing.T) { t.Parallel(); test(t, map[string]string{"database-url": schematest.URL(t)}) })
 }
 
+// postgresFlags has the address of an empty schema.
 func postgresFlags(t *testing.T) map[string]string {
 	t.Helper()
 	return map[string]string{"database-url": pgtest.URL(t)}

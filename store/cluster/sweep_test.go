@@ -8,7 +8,7 @@ import (
 
 	"relay"
 	"relay/store"
-	"relay/store/pgtest"
+	"relay/store/schematest"
 )
 
 // A node is swept only if its heartbeat still has the observed value, or if it is marked dead. If the heartbeat
@@ -30,7 +30,7 @@ func TestSweepLeavesANodeWhoseBeatMoved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx, url := t.Context(), pgtest.URL(t)
+			ctx, url := t.Context(), schematest.URL(t)
 			s, err := store.Open(ctx, store.Options{URL: url, DataDir: t.TempDir()})
 			if err != nil {
 				t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"relay/store/events"
 	"relay/store/partition"
 	"relay/store/people"
-	"relay/store/pgtest"
+	"relay/store/schematest"
 	"relay/store/seal"
 	"relay/store/spool"
 )
@@ -112,7 +112,7 @@ func served(t testing.TB, address string) (s *fixture, alias int64) {
 // servedOnPostgres is served on a new Postgres.
 func servedOnPostgres(t testing.TB) (*fixture, int64) {
 	t.Helper()
-	return served(t, pgtest.URL(t))
+	return served(t, schematest.URL(t))
 }
 
 // forget removes events by SQL.

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"relay"
-	"relay/store/pgtest"
 	"relay/store/plantest"
+	"relay/store/schematest"
 	"relay/store/spool"
 )
 
@@ -101,7 +101,7 @@ func claimTwice(ctx context.Context, s *fixture) error {
 // plans of its statements.
 func storeWithPlans(t *testing.T) (*fixture, *plantest.Planner) {
 	t.Helper()
-	s := open(t, pgtest.URL(t))
+	s := open(t, schematest.URL(t))
 	if _, err := s.CreateAccount(t.Context(), relay.System(), "alice", false); err != nil {
 		t.Fatal(err)
 	}

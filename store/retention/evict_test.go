@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"relay/store/events"
-	"relay/store/pgtest"
+	"relay/store/schematest"
 	"relay/store/usage"
 )
 
@@ -13,7 +13,7 @@ import (
 // bytes of the alias too.
 func TestRemovalCountsWhatAReplayAdded(t *testing.T) {
 	t.Parallel()
-	for name, address := range map[string]string{"sqlite": "", "postgres": pgtest.URL(t)} {
+	for name, address := range map[string]string{"sqlite": "", "postgres": schematest.URL(t)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := open(t, address, usage.Options{AliasLimit: 1 << 40})

@@ -7,15 +7,15 @@ import (
 	"relay"
 	"relay/store/db"
 	"relay/store/events"
-	"relay/store/pgtest"
 	"relay/store/plantest"
+	"relay/store/schematest"
 	"relay/store/usage"
 )
 
 // Retention uses an index and never scans the whole store.
 func TestPostgresPlans(t *testing.T) {
 	t.Parallel()
-	s := open(t, pgtest.URL(t), usage.Options{})
+	s := open(t, schematest.URL(t), usage.Options{})
 	s.opt.Age = 1000 * time.Hour
 	s.aliases(t, 20)
 	p := plantest.Attach(t, s.db)
