@@ -107,6 +107,7 @@ func (c *Conn) serve(h Handlers, channels <-chan ssh.NewChannel, requests <-chan
 				channels = nil
 				continue
 			}
+			c.requestsOf(h, requests)
 			c.offer(h, open)
 		case req, ok := <-requests:
 			if !ok {
@@ -115,15 +116,23 @@ func (c *Conn) serve(h Handlers, channels <-chan ssh.NewChannel, requests <-chan
 			}
 			c.request(h, req)
 		case taken := <-c.barriers:
-			// No other goroutine receives from channels or requests, so these receives do not block.
-			for range len(channels) {
-				c.offer(h, <-channels)
+			for range len(channels) { // no other goroutine receives from channels, so this does not block
+				open := <-channels
+				c.requestsOf(h, requests)
+				c.offer(h, open)
 			}
-			for range len(requests) {
-				c.request(h, <-requests)
-			}
+			c.requestsOf(h, requests)
 			close(taken)
 		}
+	}
+}
+
+// requestsOf passes on the global requests that have arrived. It is called before a channel is passed on, because the
+// peer may have sent them before it: a forward that comes before a session must not look like one that comes after its
+// command.
+func (c *Conn) requestsOf(h Handlers, requests <-chan *ssh.Request) {
+	for range len(requests) { // no other goroutine receives from requests, so this does not block
+		c.request(h, <-requests)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"reflect"
 	"testing"
@@ -46,6 +47,37 @@ func TestHandshakeEndsWithItsContext(t *testing.T) {
 	within(t, "the connection", func() { <-c.Done() })
 	if cause := c.Cause(); cause != GivenUp {
 		t.Errorf("ended by %q", cause)
+	}
+}
+
+// TestRequestBeforeChannel: a global request that the peer sends before it opens a channel reaches its handler before
+// the channel does, although x/crypto passes them on by two Go channels.
+func TestRequestBeforeChannel(t *testing.T) {
+	t.Parallel()
+	workers := NewWorkers()
+	defer workers.Close()
+	for range 200 { // serve selects at random between what is ready
+		ours, theirs := net.Pipe()
+		defer theirs.Close()
+		c := New(ours, Options{Workers: workers, Log: slog.New(slog.DiscardHandler)})
+		var order string
+		handlers := Handlers{Request: func(*Request) { order += "r" }, Channel: func(*Offer) { order += "c" }}
+		channels, requests := make(chan ssh.NewChannel, 1), make(chan *ssh.Request, 1)
+		requests <- &ssh.Request{Type: "x"}
+		channels <- nil // the handler does not use it
+		over, taken := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(over)
+			c.serve(handlers, channels, requests)
+		}()
+		c.barriers <- taken
+		within(t, "the barrier", func() { <-taken })
+		close(channels)
+		close(requests)
+		within(t, "serve", func() { <-over })
+		if order != "rc" {
+			t.Fatalf("the handlers were called in the order %q", order)
+		}
 	}
 }
 

@@ -198,9 +198,7 @@ func TestCallsWithoutAnswer(t *testing.T) {
 			case <-time.After(closeTime + 10*time.Second):
 				t.Fatal("the stop does not end")
 			}
-			if n := b.srv.Stats().Connections; n != 0 {
-				t.Errorf("%d connections are counted", n)
-			}
+			eventually(t, 30*time.Second, "no connection is counted", func() bool { return b.srv.Stats().Connections == 0 })
 		})
 	}
 }
