@@ -63,6 +63,7 @@ const hang = 3 * time.Second
 type quiet struct {
 	waits  []time.Duration
 	errors int
+	late   int // errors of reads that came late, see lateRead
 }
 
 func (q *quiet) add(o quiet) {
