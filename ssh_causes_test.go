@@ -16,8 +16,12 @@ const causesFile = "link/cause.go"
 // closesBelow is the only function that closes the TCP connection of an SSH connection.
 const closesBelow = "sender.closeBelow"
 
-// TestCausesOfSSHConnections: each cause in link/cause.go is used, and its comment names each function that ends a
-// connection by it. No code ends a connection by a cause that is not in the list, or without a cause.
+// fileName matches the files in the comments of the causes.
+var fileName = regexp.MustCompile(`[a-z_]+(/[a-z_]+)+\.go`)
+
+// TestCausesOfSSHConnections: each cause in link/cause.go is used, and its comment names exactly the files, and each
+// function, that end a connection by it. No code ends a connection by a cause that is not in the list, or without a
+// cause. The test does not see a Close of a variable that holds the TCP connection below.
 func TestCausesOfSSHConnections(t *testing.T) {
 	t.Parallel()
 	comments := commentsOfCauses(t)
@@ -39,9 +43,10 @@ func TestCausesOfSSHConnections(t *testing.T) {
 				continue
 			}
 			for _, cause := range causesIn(f.Body, comments, strings.HasPrefix(file, "link/")) {
-				used[cause] = true
-				if !regexp.MustCompile(`\b` + f.Name.Name + `\b`).MatchString(comments[cause]) {
-					t.Errorf("%s: %s uses the cause %s, whose comment does not name it", file, nameOf(f), cause)
+				used[cause+" in "+file] = true
+				comment := comments[cause]
+				if !regexp.MustCompile(`\b`+f.Name.Name+`\b`).MatchString(comment) || !strings.Contains(comment, file) {
+					t.Errorf("%s: %s uses the cause %s, whose comment does not name the function and its file", file, nameOf(f), cause)
 				}
 			}
 			if bad := unlistedClose(f.Body); bad != "" && nameOf(f) != closesBelow {
@@ -49,9 +54,15 @@ func TestCausesOfSSHConnections(t *testing.T) {
 			}
 		}
 	}
-	for cause := range comments {
-		if !used[cause] {
+	for cause, comment := range comments {
+		files := fileName.FindAllString(comment, -1)
+		if len(files) == 0 {
 			t.Errorf("nothing ends a connection by the cause %s", cause)
+		}
+		for _, file := range files {
+			if !used[cause+" in "+file] {
+				t.Errorf("the comment of the cause %s names %s, where nothing ends a connection by it", cause, file)
+			}
 		}
 	}
 }

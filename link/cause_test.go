@@ -49,17 +49,18 @@ func TestLineFailed(t *testing.T) {
 	}
 }
 
-// TestEndIsLogged: one log line has the cause and the details of an end that an operator should know about, and other
-// ends have none.
+// TestEndIsLogged: one log line has the cause and the details of the end of a connection that has logged in.
 func TestEndIsLogged(t *testing.T) {
 	t.Parallel()
 	for cause, want := range map[Cause]string{
 		Flooded: "level=WARN msg=\"ssh connection ended\" cause=flooded unanswered=requests\n",
 		Idle:    "level=DEBUG msg=\"ssh connection ended\" cause=idle unanswered=requests\n",
-		Stopped: "",
+		Silent:  "level=INFO msg=\"ssh connection ended\" cause=silent unanswered=requests\n",
+		Evicted: "",
 	} {
 		var log bytes.Buffer
 		own, _ := pair(t, Options{})
+		own.Sock.loggedIn.Store(cause != Evicted)
 		own.SetLog(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 		own.Close(cause, "unanswered", "requests")
 		own.Close(Flooded)

@@ -28,6 +28,9 @@ type Options struct {
 	Flood func()
 	// Lost is called once, when a read of the socket has failed, so that no more bytes will arrive.
 	Lost func()
+	// LogEnd logs the end of a connection that has logged in, with details, which are attributes as those of
+	// slog.Logger.Info. nil = the end is logged at the level of its cause.
+	LogEnd func(cause Cause, details []any)
 	// Closed is called once, when either side has closed the connection, and must not block. Then Ended
 	// is called, which may block. At last Gone is called, when no goroutine runs for the connection,
 	// except calls into x/crypto that do not return.
@@ -64,6 +67,9 @@ func New(tcp net.Conn, o Options) *Conn {
 		}
 	}
 	c := &Conn{Sock: newSocket(tcp, o.Stall, o.UserTimeout), o: o, work: o.Workers, done: make(chan struct{}), barriers: make(chan chan struct{}), calls: calls{left: &o.Workers.left}}
+	if c.o.LogEnd == nil {
+		c.o.LogEnd = func(cause Cause, details []any) { c.LogEnd(cause.Level(), cause, details...) }
+	}
 	c.logger.Store(cmp.Or(o.Log, slog.New(slog.DiscardHandler)))
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.Sock.onHeard, c.Sock.onLost, c.Sock.onClose, c.Sock.onFlood = c.noteByte, o.Lost, c.end, o.Flood
@@ -85,8 +91,8 @@ func (c *Conn) Context() context.Context { return c.ctx }
 // returned and no goroutine runs for the connection any more, at the latest EndTime after that return.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Close ends the connection by a cause, and does not wait. Only the first call has an effect. If ends by this
-// cause are logged, the log line has details, which are attributes as those of slog.Logger.Info.
+// Close ends the connection by a cause, and does not wait. Only the first call has an effect. The log line of the
+// end has details, which are attributes as those of slog.Logger.Info.
 func (c *Conn) Close(cause Cause, details ...any) { c.Sock.Close(cause, details...) }
 
 // CloseSent closes the connection like Close, but returns once all written bytes were sent, at the
@@ -176,8 +182,8 @@ func (c *Conn) panicked(where string, v any) {
 // end ends the work for the connection. It is called once, when the socket was closed from either
 // side.
 func (c *Conn) end(cause Cause, details []any) {
-	if level, ok := cause.logLevel(); ok {
-		c.Log().With("cause", cause).Log(c.ctx, level, "ssh connection ended", details...)
+	if c.Sock.loggedIn.Load() {
+		c.o.LogEnd(cause, details)
 	}
 	c.calls.end()
 	// The context ends before stopKeepalive is called, because resetKeepalive starts the timer again
@@ -193,6 +199,11 @@ func (c *Conn) end(cause Cause, details []any) {
 		c.o.Ended()
 		c.calls.wait(EndTime)
 	}()
+}
+
+// LogEnd writes the log line of the end of the connection.
+func (c *Conn) LogEnd(level slog.Level, cause Cause, details ...any) {
+	c.Log().With("cause", cause).Log(c.ctx, level, "ssh connection ended", details...)
 }
 
 // drainAfter is the time between the end of a connection and the call of drain. If the mux of x/crypto

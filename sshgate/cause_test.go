@@ -3,6 +3,9 @@ package sshgate
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"log/slog"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -12,10 +15,18 @@ import (
 
 	"relay"
 	"relay/link"
+	"relay/relaytest"
 )
 
-// TestCauses ends connections, each with one tunnel, in several ways, and checks the recorded cause.
+// TestCauses ends connections, each with one tunnel, in several ways, and checks the recorded cause and the line in the
+// log.
 func TestCauses(t *testing.T) {
+	levels := map[link.Cause]slog.Level{ // of the log line; info for the other causes
+		link.Flooded: slog.LevelWarn,
+		link.Idle:    slog.LevelDebug, // the tunnel was canceled before
+		link.Moved:   slog.LevelDebug,
+		link.Stopped: slog.LevelDebug,
+	}
 	for cause, end := range map[link.Cause]func(b *timed, client *ssh.Client, toServer *direction, c *conn){
 		link.PeerClosed: func(_ *timed, client *ssh.Client, _ *direction, _ *conn) { _ = client.Close() },
 		link.Disconnected: func(_ *timed, client *ssh.Client, _ *direction, _ *conn) {
@@ -60,10 +71,17 @@ func TestCauses(t *testing.T) {
 			if got := c.Cause(); got != "" {
 				t.Errorf("%q before the end", got)
 			}
+			var log relaytest.Buffer
+			c.SetLog(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 			end(b, client, toServer, c)
 			<-c.Done()
 			if got := c.Cause(); got != cause {
 				t.Errorf("ended by %q", got)
+			}
+			line := fmt.Sprintf(`level=%s msg="ssh connection ended" cause=%s `, levels[cause], cause)
+			if got := log.String(); strings.Count(got, "ssh connection ended") != 1 || !strings.Contains(got, line) ||
+				cause != link.Idle && cause != link.NoAlias && !strings.Contains(got, " aliases=a ") {
+				t.Errorf("the log has no line %s:\n%s", line, got)
 			}
 			time.Sleep(time.Second) // lets the calls into x/crypto end, because a synctest bubble must not have any left
 		})

@@ -78,7 +78,7 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 		Keepalive: link.Keepalive{
 			Interval: srv.o.PingInterval, Timeout: srv.o.PingTimeout, Close: srv.o.StaleClose, Stale: c.wentStale, Back: c.cameBack,
 		},
-		Flood: func() { c.login.Flooded() }, Lost: peerGone,
+		Flood: func() { c.login.Flooded() }, Lost: peerGone, LogEnd: c.logEnd,
 		Closed: func() {
 			peerGone()
 			c.closed()

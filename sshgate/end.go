@@ -2,6 +2,8 @@ package sshgate
 
 import (
 	"context"
+	"log/slog"
+	"strings"
 	"time"
 
 	"relay"
@@ -12,14 +14,16 @@ import (
 	"relay/sshgate/shell"
 )
 
-// This file ends the connections of clients after their login. link.Cause lists all that ends a connection.
-// After Conn.Close, link calls closed, detachAll and Server.forget (admit.go), in this order.
+// This file ends the connections of clients: Evicted before their login, the other functions after it. link.Cause
+// lists all that ends a connection. After Conn.Close, link calls logEnd, closed, detachAll and Server.forget
+// (admit.go), in this order.
 // For a connection that admit.go refuses without a slot, none of these functions is called: gliderlabs only
 // closes its TCP connection.
 
 // closeReason is the reason for draining and closing a connection, and the exit code of its sessions.
 type closeReason struct {
 	cause    link.Cause
+	details  []any // for the log line
 	notice   shell.Notice
 	exit     int  // exit code of the sessions
 	graceful bool // whether requests on open channels may end first
@@ -53,7 +57,7 @@ func (c *conn) drain(ctx context.Context, why closeReason) bool {
 		}
 	}
 	c.endSessions(why.exit)
-	c.Close(why.cause)
+	c.Close(why.cause, why.details...)
 	return true
 }
 
@@ -75,6 +79,19 @@ func (c *conn) endSessions(exit int) {
 			return
 		}
 	}
+}
+
+// logEnd logs the end of the connection after its login. The end of a tunnel has a line at level info, because its
+// user asks for the reason, unless all connections end together: then the lines of the stop say so.
+func (c *conn) logEnd(cause link.Cause, details []any) {
+	level := cause.Level()
+	if aliases := c.forwards.aliases(); len(aliases) > 0 {
+		if cause != link.Stopped && cause != link.Moved {
+			level = max(level, slog.LevelInfo)
+		}
+		details = append(details, "aliases", strings.Join(aliases, ","))
+	}
+	c.LogEnd(level, cause, append(details, "age", c.Sock.Age().Round(time.Second))...)
 }
 
 // closed is called once, when either side has closed the socket.
@@ -130,6 +147,7 @@ func (c *conn) closeTakenOver(alias, reason string) {
 	defer cancel()
 	c.drain(ctx, closeReason{
 		cause:    link.TakenOver,
+		details:  []any{"alias", alias, "reason", record.SafeText(reason)},
 		notice:   shell.Notice{Kind: relay.NoticeSuperseded, Alias: alias, Message: record.SafeText(reason)},
 		exit:     cli.ExitTaken,
 		graceful: true,

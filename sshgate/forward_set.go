@@ -15,6 +15,7 @@ type forwardSet struct {
 	mu      sync.Mutex
 	list    []*forward // a change replaces the slice and never modifies it
 	closed  bool       // the connection is ending: forwards are refused
+	ended   []*forward // what the set held when it was closed
 	waiting int        // number of requested forwards with a name that are not handled yet
 }
 
@@ -115,7 +116,18 @@ func (l *forwardSet) close() []*forward {
 	defer l.mu.Unlock()
 	taken := l.list
 	l.list, l.closed = nil, true
+	l.ended = append(l.ended, taken...)
 	return taken
+}
+
+// aliases returns the names of the aliases that the connection serves, or served until the set was closed.
+func (l *forwardSet) aliases() (names []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range slices.Concat(l.list, l.ended) {
+		names = append(names, f.alias.Name)
+	}
+	return names
 }
 
 // holds reports whether the function fits returns true for the alias of any forward in the set, even if the alias is

@@ -99,5 +99,5 @@ func (l *Logins) HandshakeFailed(remote netip.AddrPort, cause link.Cause, err er
 			"from", remote.String(), "err", record.SafeTextMax(none.Error(), 600))
 		return
 	}
-	l.o.Log.Debug("ssh connection ended before login", "cause", cause, "err", text)
+	l.o.Log.Debug("ssh connection ended before login", "from", remote.String(), "cause", cause, "err", text)
 }
