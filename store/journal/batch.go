@@ -231,7 +231,9 @@ func (j *Journal) insertNewEvents(w *writer, list []*eventSteps) error {
 		asIs := true
 		if a := f.attempt; a != nil {
 			w.addUsage(f.event.AliasID, events.AttemptStoredSize(a))
-			asIs = !a.Released || elsewhere[f.event.AliasID]
+			if asIs = !a.Released || elsewhere[f.event.AliasID]; !asIs {
+				w.withhold(f.event.ID, a.N)
+			}
 			if a.State == relay.StateQueued {
 				queue = append(queue, []any{ // in the order of queueColumns in package events
 					f.event.ID, a.N, f.event.AliasID, db.Micros(a.ReceivedAt), events.KindCode(a), db.BoolToInt(a.Released && asIs), events.RequestBytes(f.request),
@@ -250,6 +252,11 @@ func (j *Journal) insertNewEvents(w *writer, list []*eventSteps) error {
 		}
 	}
 	return w.Run(events.InsertQueue, queue)
+}
+
+// withhold removes the mark Released of an attempt that waits in the queue, or is about to.
+func (w *writer) withhold(id relay.ID, n int) {
+	w.Do(`UPDATE attempts SET released = 0 WHERE event_id = ? AND n = ?`, id, n)
 }
 
 // tunnelsElsewhere is called with the new events of a batch. For the aliases of released queued events it
@@ -413,7 +420,7 @@ func (w *writer) requeueAttempt(st *step) error {
 	w.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: rows[0].AliasID, Event: st.ID, N: st.N},
 		relay.Change{Kind: relay.ChangeQueue, Alias: rows[0].AliasID})
 	if st.State == heldState {
-		w.Do(`UPDATE attempts SET released = 0 WHERE event_id = ? AND n = ?`, st.ID, st.N)
+		w.withhold(st.ID, st.N)
 	}
 	events.EnqueueAttempt(w.Batch.Tx, st.ID, st.N)
 	w.Do(`UPDATE events SET state = 0, error_code = '', error_message = '' WHERE id = ? AND attempts = ? AND state NOT IN (6, 7)`, st.ID, st.N)
