@@ -139,6 +139,7 @@ func TestMigrationBesideALongReader(t *testing.T) {
 		`ALTER TABLE events DROP COLUMN signature`, `ALTER TABLE aliases DROP COLUMN handshakes`, `ALTER TABLE aliases DROP COLUMN answers`,
 		`ALTER TABLE events DROP COLUMN handshake`, `ALTER TABLE events DROP COLUMN missed_handshake`,
 		`ALTER TABLE accounts DROP COLUMN max_storage`, `ALTER TABLE accounts DROP COLUMN max_queue`, `ALTER TABLE spool_marks DROP COLUMN moved_at`,
+		`ALTER TABLE queue DROP COLUMN by_user`,
 		`DELETE FROM goose_db_version WHERE version_id >= 12`)
 	if err := older.Commit(); err != nil {
 		t.Fatal(err)

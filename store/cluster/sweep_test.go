@@ -70,8 +70,9 @@ func TestSweepLeavesANodeWhoseBeatMoved(t *testing.T) {
 	}
 }
 
-// TestReleaseOutlivesANode: when a node dies, the events that another node has queued for its tunnel shortly before
-// stay in the queue until a user releases them. The events that a user had released before are still delivered.
+// TestReleaseOutlivesANode: when a node dies, the events that another node has queued for its tunnel shortly before,
+// or queues afterwards, stay in the queue until a user releases them. The events that a user had released before are
+// still delivered.
 func TestReleaseOutlivesANode(t *testing.T) {
 	t.Parallel()
 	ctx, url, root := t.Context(), schematest.URL(t), relay.System()
@@ -90,23 +91,31 @@ func TestReleaseOutlivesANode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	queued := func(released bool) relay.ID {
+	done := func(step *relay.Ticket) {
+		t.Helper()
+		if <-step.Done(); step.Err() != nil {
+			t.Fatal(step.Err())
+		}
+	}
+	accept := func(state string, released bool) relay.ID {
 		e := &relay.Event{
-			ID: s.NewID(), AliasID: alias.ID, ReceivedAt: time.Now(), State: relay.StateQueued, Method: "POST", Target: []byte("/"),
+			ID: s.NewID(), AliasID: alias.ID, ReceivedAt: time.Now(), State: state, Method: "POST", Target: []byte("/"),
 			Request:  relay.Message{Body: relay.Body{State: relay.BodyComplete}},
-			Attempts: []relay.Attempt{{N: 1, Kind: relay.KindOriginal, State: relay.StateQueued, ReceivedAt: time.Now(), Released: released}},
+			Attempts: []relay.Attempt{{N: 1, Kind: relay.KindOriginal, State: state, ReceivedAt: time.Now(), Released: released}},
 		}
-		stored := s.Accept(e)
-		if <-stored.Done(); stored.Err() != nil {
-			t.Fatal(stored.Err())
-		}
+		done(s.Accept(e))
 		return e.ID
+	}
+	queued := func(released bool) relay.ID { return accept(relay.StateQueued, released) }
+	release := func(want int) {
+		t.Helper()
+		if n, err := s.Release(ctx, root, "hooks"); err != nil || n != want {
+			t.Errorf("%d released instead of %d, %v", n, want, err)
+		}
 	}
 	early := queued(true) // there is no tunnel yet, so this event is not released
 	byUser := queued(false)
-	if n, err := s.Release(ctx, root, "hooks"); err != nil || n != 2 {
-		t.Fatalf("%d released, %v", n, err)
-	}
+	release(2)
 	db, err := sqlx.Open("postgres", url)
 	if err != nil {
 		t.Fatal(err)
@@ -116,10 +125,15 @@ func TestReleaseOutlivesANode(t *testing.T) {
 	db.MustExec(`INSERT INTO nodes (id, name, peer_addr, peer_key, version, schema_version, started_at, seen_at, beat, state)
 		VALUES ('other', 'other', '', '', 'v0', 4, $1, $1, 7, 'serving')`, now)
 	db.MustExec(`INSERT INTO tunnels VALUES ($1, 't1', 'other', 1, 'bob', 1, 'ssh', '', '', '', 0, 'online', 0)`, alias.ID)
-	withheld := queued(true)
+	both := queued(true) // released for the tunnel, and then by the user
+	release(1)
+	toSend := func() relay.ID { return accept(relay.StateDelivering, true) } // Requeue says later that it could not be sent
+	withheld, late := []relay.ID{queued(true), toSend()}, toSend()
+	done(s.Requeue(withheld[1], 1))
 	if err := s.SweepSeen(ctx, "other", 7); err != nil {
 		t.Fatal(err)
 	}
+	done(s.Requeue(late, 1))
 	var got []relay.ID
 	for {
 		relaytest.Poll(time.Minute, func() bool { return s.MayClaim() == nil })
@@ -131,12 +145,11 @@ func TestReleaseOutlivesANode(t *testing.T) {
 			break
 		}
 		got = append(got, c.Event.ID)
-		ended := s.Finish(c.Event.ID, &relay.Attempt{N: c.N, State: relay.StateDelivered, EndedAt: time.Now()}, "")
-		if <-ended.Done(); ended.Err() != nil {
-			t.Fatal(ended.Err())
-		}
+		done(s.Finish(c.Event.ID, &relay.Attempt{N: c.N, State: relay.StateDelivered, EndedAt: time.Now()}, ""))
 	}
-	if !slices.Equal(got, []relay.ID{early, byUser}) {
-		t.Errorf("claimed %v, want %v; %v waits for a release", got, []relay.ID{early, byUser}, withheld)
+	want := []relay.ID{early, byUser, both}
+	if !slices.Equal(got, want) {
+		t.Errorf("claimed %v, want %v; %v wait for a release", got, want, append(withheld, late))
 	}
+	release(3)
 }

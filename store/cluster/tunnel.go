@@ -248,9 +248,8 @@ func dropTunnels(c *db.Tx, where string, args ...any) ([]int64, error) {
 
 // withholdSince removes the mark Released of events that other nodes have queued for the node of an alias'
 // tunnel, although that node was already dead. The events stay in the queue, like events that arrived while the
-// alias was offline. seen holds the time of the node's last heartbeat, by alias. Events that a user has released keep
-// the mark: the row of their attempt does not have it, because a release changes only the row in queue, or it says
-// that the attempt was claimed before.
+// alias was offline. Events that a user has released keep the mark. seen holds the time of the node's last heartbeat,
+// by alias.
 func withholdSince(c *db.Tx, seen map[int64]time.Time) error {
 	for aliases := range slices.Chunk(slices.Sorted(maps.Keys(seen)), 1000) {
 		args := make([]any, 0, 2*len(aliases))
@@ -259,8 +258,7 @@ func withholdSince(c *db.Tx, seen map[int64]time.Time) error {
 		}
 		var rows []events.AttemptRow
 		if err := c.All(&rows, `WITH v (k, since) AS (VALUES `+strings.Repeat(`, (CAST(? AS BIGINT), CAST(? AS BIGINT))`, len(aliases))[1:]+`)
-			UPDATE queue SET released = 0 FROM v WHERE alias_id = v.k AND received_at >= v.since AND kind = 0 AND released = 1 AND claim_node = ''
-				AND EXISTS (SELECT 1 FROM attempts a WHERE a.event_id = queue.event_id AND a.n = queue.n AND a.released = 1 AND a.from_queue = 0)
+			UPDATE queue SET released = 0 FROM v WHERE alias_id = v.k AND received_at >= v.since AND kind = 0 AND released = 1 AND by_user = 0 AND claim_node = ''
 			RETURNING event_id, n, alias_id`, args...); err != nil {
 			return err
 		}

@@ -105,6 +105,7 @@ type AttemptRow struct {
 	StartedAt  int64    `db:"started_at"`
 	EndedAt    int64    `db:"ended_at"`
 	FromQueue  int      `db:"from_queue"`
+	Released   int      `db:"released"`
 	ClaimNode  string   `db:"claim_node"`
 	Bytes      int64    `db:"bytes"`
 }

@@ -206,7 +206,7 @@ func (j *Journal) insertNewEvents(w *writer, list []*eventSteps) error {
 	if err != nil {
 		return err
 	}
-	elsewhere, err := w.tunnelsElsewhere(inserted)
+	elsewhere, err := w.tunnelsElsewhere(releasedAliases(inserted))
 	if err != nil {
 		return err
 	}
@@ -231,9 +231,7 @@ func (j *Journal) insertNewEvents(w *writer, list []*eventSteps) error {
 		asIs := true
 		if a := f.attempt; a != nil {
 			w.addUsage(f.event.AliasID, events.AttemptStoredSize(a))
-			if asIs = !a.Released || elsewhere[f.event.AliasID]; !asIs {
-				w.withhold(f.event.ID, a.N)
-			}
+			asIs = !a.Released || elsewhere[f.event.AliasID]
 			if a.State == relay.StateQueued {
 				queue = append(queue, []any{ // in the order of queueColumns in package events
 					f.event.ID, a.N, f.event.AliasID, db.Micros(a.ReceivedAt), events.KindCode(a), db.BoolToInt(a.Released && asIs), events.RequestBytes(f.request),
@@ -254,22 +252,10 @@ func (j *Journal) insertNewEvents(w *writer, list []*eventSteps) error {
 	return w.Run(events.InsertQueue, queue)
 }
 
-// withhold removes the mark Released of an attempt that waits in the queue, or is about to.
-func (w *writer) withhold(id relay.ID, n int) {
-	w.Do(`UPDATE attempts SET released = 0 WHERE event_id = ? AND n = ?`, id, n)
-}
-
-// tunnelsElsewhere is called with the new events of a batch. For the aliases of released queued events it
-// reports whether the tunnel of the alias is at another node. Aliases without a tunnel are left out, and
-// their events stay in the queue. The query locks the rows of the tunnels, so that a process that ends one of
-// these tunnels sees the events; see withholdSince in package cluster.
-func (w *writer) tunnelsElsewhere(list []*newEvent) (map[int64]bool, error) {
-	var aliases []int64
-	for _, f := range list {
-		if a := f.attempt; a != nil && a.State == relay.StateQueued && a.Released && !slices.Contains(aliases, f.event.AliasID) {
-			aliases = append(aliases, f.event.AliasID)
-		}
-	}
+// tunnelsElsewhere reports which of the aliases have their tunnel at another node. Only then may a queued event be
+// released as soon as it is stored; without a tunnel it stays in the queue. The query locks the rows of the tunnels, so
+// that a process that ends one of these tunnels sees the events; see withholdSince in package cluster.
+func (w *writer) tunnelsElsewhere(aliases []int64) (map[int64]bool, error) {
 	if len(aliases) == 0 {
 		return nil, nil
 	}
@@ -280,6 +266,16 @@ func (w *writer) tunnelsElsewhere(list []*newEvent) (map[int64]bool, error) {
 		elsewhere[id] = true
 	}
 	return elsewhere, err
+}
+
+// releasedAliases returns the aliases of the new events that are queued and released.
+func releasedAliases(list []*newEvent) (aliases []int64) {
+	for _, f := range list {
+		if a := f.attempt; a != nil && a.State == relay.StateQueued && a.Released && !slices.Contains(aliases, f.event.AliasID) {
+			aliases = append(aliases, f.event.AliasID)
+		}
+	}
+	return aliases
 }
 
 // partsStored reports whether all parts of a body are stored.
@@ -394,7 +390,7 @@ func (w *writer) amend(st *step) error {
 // that the event is queued.
 const requeueAttemptSQL = `UPDATE attempts SET state = 0, started_at = 0, ended_at = 0, error_code = '', error_message = '', claim_node = ''
 	WHERE event_id = ? AND n = ? AND (state = 1 OR ` + sweptLive + `) AND claim_node IN (?)
-	RETURNING event_id, n, alias_id`
+	RETURNING event_id, n, alias_id, from_queue, released`
 
 // requeueAttempt puts an attempt that the node of the step is delivering back into the queue.
 func (w *writer) requeueAttempt(st *step) error {
@@ -419,8 +415,17 @@ func (w *writer) requeueAttempt(st *step) error {
 	}
 	w.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: rows[0].AliasID, Event: st.ID, N: st.N},
 		relay.Change{Kind: relay.ChangeQueue, Alias: rows[0].AliasID})
-	if st.State == heldState {
-		w.withhold(st.ID, st.N)
+	held := st.State == heldState
+	if r := rows[0]; !held && r.Released != 0 && r.FromQueue == 0 {
+		// The attempt was released for a tunnel at another node, which may have ended since then.
+		elsewhere, err := w.tunnelsElsewhere([]int64{r.AliasID})
+		if err != nil {
+			return err
+		}
+		held = !elsewhere[r.AliasID]
+	}
+	if held {
+		w.Do(`UPDATE attempts SET released = 0 WHERE event_id = ? AND n = ?`, st.ID, st.N)
 	}
 	events.EnqueueAttempt(w.Batch.Tx, st.ID, st.N)
 	w.Do(`UPDATE events SET state = 0, error_code = '', error_message = '' WHERE id = ? AND attempts = ? AND state NOT IN (6, 7)`, st.ID, st.N)

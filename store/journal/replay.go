@@ -106,13 +106,14 @@ func (j *Journal) Release(ctx context.Context, who relay.Actor, alias string) (r
 }
 
 // releaseSome releases the oldest inbound events of an alias that arrived up to a time, and returns
-// their number. It changes only the table queue. While an attempt is queued, the store reads the column
+// their number, which includes events that were released only because the tunnel was at another node, and could be
+// withheld if that node is dead; see withholdSince in package cluster. It changes only the table queue. While an attempt is queued, the store reads the column
 // released from queue; when the attempt leaves the queue, the value is copied to the attempt.
 func releaseSome(c *db.Tx, alias, until int64) (int, error) {
 	var rows []events.AttemptRow
-	if err := c.All(&rows, `UPDATE queue SET released = 1 WHERE (event_id, n) IN (SELECT event_id, n FROM queue
-			WHERE alias_id = ? AND received_at <= ? AND claim_node = '' AND kind = 0 AND released = 0
-			ORDER BY received_at, event_id, n LIMIT ?) AND claim_node = '' AND released = 0
+	if err := c.All(&rows, `UPDATE queue SET released = 1, by_user = 1 WHERE (event_id, n) IN (SELECT event_id, n FROM queue
+			WHERE alias_id = ? AND received_at <= ? AND claim_node = '' AND kind = 0 AND by_user = 0
+			ORDER BY received_at, event_id, n LIMIT ?) AND claim_node = '' AND by_user = 0
 		RETURNING event_id, n`, alias, until, releaseSlice); err != nil || len(rows) == 0 {
 		return 0, err
 	}
