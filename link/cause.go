@@ -3,7 +3,7 @@ package link
 import "log/slog"
 
 // Cause is the reason why a connection has ended. The constants below are all causes: Conn.Close, which ends a
-// connection, takes one of them, the first cause counts, and Conn.Cause returns it. The comment of each
+// connection, takes one of them, the first cause counts (see Conn.Decide), and Conn.Cause returns it. The comment of each
 // constant names the functions that end a connection by it, each with its file. Elsewhere a cause is only compared.
 //
 // No cause says that this process has died, or that the TCP connection of a client was closed before its first
@@ -55,7 +55,8 @@ const (
 const (
 	// LoginFailed: the handshake or the login has failed, and no other cause was found before: no common algorithm,
 	// no accepted key, a disconnect message instead of a further try, or in client a host key that is not accepted:
-	// failure (link/conn.go). Or the login names no account: start (sshgate/conn.go).
+	// failure (link/conn.go). Or the login names no account: start (sshgate/conn.go). At the end that has dialed, also
+	// a disconnect message that comes together with the success of the login.
 	LoginFailed Cause = "login-failed"
 	// LoginFlooded: the peer has sent over 256 KiB before its login: Read (link/socket.go).
 	LoginFlooded Cause = "login-flooded"

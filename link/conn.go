@@ -31,7 +31,8 @@ type Options struct {
 	// LogEnd logs the end of a connection that has logged in, with details, which are attributes as those of
 	// slog.Logger.Info. nil = the end is logged at the level of its cause.
 	LogEnd func(cause Cause, details []any)
-	// Closed is called once, when either side has closed the connection, and must not block. Then Ended
+	// Closed is called once, when either side has closed the connection, and must not block or write to it: the
+	// goroutine that calls it may be the writer of the socket. Then Ended
 	// is called, which may block. At last Gone is called, when no goroutine runs for the connection,
 	// except calls into x/crypto that do not return.
 	Closed, Ended, Gone func()
@@ -92,8 +93,12 @@ func (c *Conn) Context() context.Context { return c.ctx }
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
 // Close ends the connection by a cause, and does not wait. Only the first call has an effect. The log line of the
-// end has details, which are attributes as those of slog.Logger.Info.
+// end has details, which are attributes as those of slog.Logger.Info. Who tells the peer of the end before Close calls
+// Decide first, because the peer may then end the connection itself.
 func (c *Conn) Close(cause Cause, details ...any) { c.Sock.Close(cause, details...) }
+
+// Decide records a cause and details for the next Close, by whichever side; the first recorded cause counts.
+func (c *Conn) Decide(cause Cause, details ...any) { c.Sock.Decide(cause, details...) }
 
 // CloseSent closes the connection like Close, but returns once all written bytes were sent, at the
 // latest after flushTime.
@@ -102,10 +107,12 @@ func (c *Conn) CloseSent(cause Cause) {
 	c.Sock.out.Wait()
 }
 
-// Cause returns why the connection has ended; "" = it has not.
+// Cause returns why the connection has ended, or was decided to end; "" = neither.
 func (c *Conn) Cause() Cause {
-	cause, _ := c.Sock.cause.Load().(Cause)
-	return cause
+	if why := c.Sock.why.Load(); why != nil {
+		return why.cause
+	}
+	return ""
 }
 
 // library is the socket as x/crypto sees it.

@@ -45,8 +45,8 @@ func TestStallNoticedLate(t *testing.T) {
 				if took := time.Since(begun); reads != (err == nil) || !reads && took != 2*stall+stopped {
 					t.Errorf("%v after %v", err, took)
 				}
-				if cause := s.cause.Load(); reads != (cause == nil) || !reads && cause != Stalled {
-					t.Errorf("ended by %v", cause)
+				if why := s.why.Load(); reads != (why == nil) || !reads && why.cause != Stalled {
+					t.Errorf("ended by %+v", why)
 				}
 			})
 		})

@@ -30,10 +30,10 @@ type Socket struct {
 	loggedIn   atomic.Bool // the peer has logged in and may send any number of bytes
 	loginBytes int         // bytes that were read before the login; only Read and PeerCiphers use it
 
-	heard   atomic.Int64  // time of the last received byte, since start
-	state   atomic.Int32  // one of the constants socketOpen to socketClosed
-	broken  atomic.Value  // a Cause, PeerClosed or LineFailed: how the first failed read or write of the TCP connection ended
-	cause   atomic.Value  // the Cause of the first Close
+	heard   atomic.Int64 // time of the last received byte, since start
+	state   atomic.Int32 // one of the constants socketOpen to socketClosed
+	broken  atomic.Value // a Cause, PeerClosed or LineFailed: how the first failed read or write of the TCP connection ended
+	why     atomic.Pointer[reason]
 	reading atomic.Bool   // a goroutine is waiting for bytes of the peer
 	reads   atomic.Int64  // number of reads that have begun
 	stall   time.Duration // longest time for which a write may make no progress; 0 = no limit
@@ -241,13 +241,26 @@ func (s sender) Write(p []byte) (written int, err error) {
 // Shut returns a Go channel that is closed when the TCP connection is closed, a moment after Close.
 func (s *Socket) Shut() <-chan struct{} { return s.shut }
 
-// Close closes the connection by a cause; pending reads end at once. Only the first call has an effect.
+// reason is the cause of the end of a connection, with details for the log line.
+type reason struct {
+	cause   Cause
+	details []any
+}
+
+// Decide records the cause by which the connection will end, unless one is recorded already. It closes nothing.
+func (s *Socket) Decide(cause Cause, details ...any) {
+	s.why.CompareAndSwap(nil, &reason{cause, details})
+}
+
+// Close closes the connection by a cause; pending reads end at once. Only the first call closes it, and the cause does
+// not count if Decide has recorded another one.
 func (s *Socket) Close(cause Cause, details ...any) {
-	if !s.cause.CompareAndSwap(nil, cause) {
+	s.Decide(cause, details...)
+	if s.state.Swap(socketClosed) == socketClosed {
 		return
 	}
-	s.state.Store(socketClosed)
 	_ = s.Conn.SetReadDeadline(time.Unix(1, 0))
 	_ = s.out.Close()
-	s.onClose(cause, details)
+	why := s.why.Load()
+	s.onClose(why.cause, why.details)
 }

@@ -88,6 +88,33 @@ func TestCauses(t *testing.T) {
 	}
 }
 
+// TestCauseOfAClientThatLeavesFirst: a client that is told of the end of its connection, and then closes it before the
+// server does, does not hide the cause.
+func TestCauseOfAClientThatLeavesFirst(t *testing.T) {
+	inFakeTime(t, "taken over", func(t *testing.T, b *timed) {
+		client, _ := b.tunnel("a")
+		accept(t, client, func(_ forwardedOpen, n ssh.NewChannel) {
+			if _, reqs, err := n.Accept(); err == nil {
+				go ssh.DiscardRequests(reqs)
+			}
+		})
+		ch := open(t, b.online("a")) // a request that runs keeps the connection open for 10 s
+		defer ch.Close()
+		c := b.srv.all()[0]
+		b.tunnel("a")
+		time.Sleep(time.Second)
+		if c.Context().Err() != nil {
+			t.Fatal("the server has closed the connection")
+		}
+		_ = client.Close()
+		<-c.Done()
+		if got := c.Cause(); got != link.TakenOver {
+			t.Errorf("ended by %q", got)
+		}
+		time.Sleep(time.Second)
+	})
+}
+
 // TestCausesBeforeLogin ends connections that have not logged in, and checks the recorded cause.
 func TestCausesBeforeLogin(t *testing.T) {
 	sends := func(p []byte) func(*timed) {

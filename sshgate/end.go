@@ -39,6 +39,7 @@ func (c *conn) drain(ctx context.Context, why closeReason) bool {
 	if c.Context().Err() != nil || !c.draining.CompareAndSwap(false, true) {
 		return false
 	}
+	c.Decide(why.cause, why.details...)
 	forwards := c.forwards.close()
 	c.sessions.Refuse()
 	drained := c.Drain()
@@ -57,7 +58,7 @@ func (c *conn) drain(ctx context.Context, why closeReason) bool {
 		}
 	}
 	c.endSessions(why.exit)
-	c.Close(why.cause, why.details...)
+	c.Close(why.cause)
 	return true
 }
 
@@ -134,6 +135,7 @@ func (c *conn) closeRevoked() {
 	why := closeReason{cause: link.Revoked, notice: shell.Notice{Kind: relay.NoticeRevoked, Message: shell.KeyRemovedText}, exit: cli.ExitRefused}
 	c.Go("revoked login", func() {
 		if !c.drain(c.Context(), why) {
+			c.Decide(why.cause)
 			c.endSessions(why.exit)
 			c.Close(why.cause)
 		}

@@ -192,14 +192,23 @@ func TestFinishWithoutItsPartIsRefused(t *testing.T) {
 	}
 }
 
-// TestReleasedOnlyInTheQueue: an attempt that is stored with the mark Released keeps it if Requeue puts the
-// attempt into the queue. RequeueHeld and the end of the attempt remove the mark.
+// TestReleasedOnlyInTheQueue: an attempt that is stored with the mark Released keeps it if Requeue puts the attempt
+// into the queue, and the tunnel is at another node. Without such a tunnel, Requeue removes the mark. RequeueHeld and
+// the end of the attempt always do.
 func TestReleasedOnlyInTheQueue(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		s := mustServe(t, o)
 		alias := withAlias(t, s)
+		db := database(t, o)
 		for _, together := range []bool{true, false} {
-			for _, how := range []string{"waits", "is held", "ends"} {
+			for _, how := range []string{"waits", "waits without a tunnel", "is held", "ends"} {
+				tunnel := fmt.Sprintf(`INSERT INTO tunnels VALUES (%d, 't1', 'other', 1, 'bob', 1, 'ssh', '', '', '', 0, 'online', 0)`, alias)
+				if how == "waits without a tunnel" {
+					tunnel = ""
+				}
+				if _, err := db.Exec(`DELETE FROM tunnels; ` + tunnel); err != nil {
+					t.Fatal(err)
+				}
 				e := eventAt(s, alias, s.NewID().Time(), relay.StateDelivering, "")
 				e.Attempts[0].Released = true
 				steps := []*relay.Ticket{s.Accept(e)}
@@ -207,7 +216,7 @@ func TestReleasedOnlyInTheQueue(t *testing.T) {
 					settled(t, steps...)
 				}
 				switch how {
-				case "waits":
+				case "waits", "waits without a tunnel":
 					steps = append(steps, s.Requeue(e.ID, 1))
 				case "is held":
 					steps = append(steps, s.RequeueHeld(e.ID, 1))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/relaytest"
 	"relay/store/cluster"
 	"relay/store/db"
 	"relay/store/events"
@@ -215,6 +216,9 @@ func (c *testCluster) allAtOnce(name string) {
 	begin := make(chan struct{})
 	var ended sync.WaitGroup
 	for _, s := range c.nodes {
+		if !relaytest.Poll(time.Minute, func() bool { return s.MayClaim() == nil }) { // a node that did not run for three seconds, or had no database, leaves its work for a moment
+			c.Fatal("a node may not claim")
+		}
 		last, err := s.LastRevision(c.Context())
 		if err != nil {
 			c.Fatal(err)
