@@ -178,7 +178,7 @@ func TestClockAtStartAfterWrongEntries(t *testing.T) {
 			if err = cmp.Or(err, s.judgeClock(ctx)); err != nil {
 				t.Fatal(err)
 			}
-			if got := s.jumps.recentJump(s.db.Now); got != c.doubted {
+			if _, got := s.jumps.check(s.db.Now); got != c.doubted {
 				t.Errorf("doubted is %v", got)
 			}
 		})

@@ -22,8 +22,8 @@ type loop struct {
 	soon  bool            // the first round starts at once
 	wake  <-chan struct{} // starts a round at this node, whichever node holds the lease; nil = never
 	when  condition
-	round func(context.Context) error
-	run   func(context.Context) // used instead of round by loops that have their own schedule
+	round func(ctx context.Context, now time.Time) error // now is the time that was checked for sureClock
+	run   func(context.Context)                          // used instead of round by loops that have their own schedule
 }
 
 // runner names the nodes that do the work of a loop: every node, or the holder of the lease with this
@@ -55,43 +55,43 @@ const (
 // loops lists all loops. The parameter last marks the newest revision that was stored before the start.
 func (s *Store) loops(last cluster.RevisionMark) []loop {
 	list := []loop{
-		{name: "changes by others", who: everyNode, every: time.Second, wake: s.RevisionsWritten(), round: func(ctx context.Context) error {
+		{name: "changes by others", who: everyNode, every: time.Second, wake: s.RevisionsWritten(), round: func(ctx context.Context, _ time.Time) error {
 			last = s.PollRevisions(ctx, last)
 			if !s.db.Dialect.SeveralNodes() {
 				s.RoundDone()
 			}
 			return nil
 		}},
-		{name: "free space of the disk", who: everyNode, every: time.Second, round: func(context.Context) error { s.db.Disk.Refresh(); return nil }},
-		{name: "results written late", who: everyNode, every: time.Second, when: withDatabase, round: s.writeBehind},
-		{name: "claims that nobody runs", who: everyNode, every: reconcileInterval, when: withDatabase, round: func(ctx context.Context) error {
-			return s.Reconcile(ctx, s.db.Now().Add(-reconcileAge))
+		{name: "free space of the disk", who: everyNode, every: time.Second, round: func(context.Context, time.Time) error { s.db.Disk.Refresh(); return nil }},
+		{name: "results written late", who: everyNode, every: time.Second, when: withDatabase, round: timeless(s.writeBehind)},
+		{name: "claims that nobody runs", who: everyNode, every: reconcileInterval, when: withDatabase, round: func(ctx context.Context, now time.Time) error {
+			return s.Reconcile(ctx, now.Add(-reconcileAge))
 		}},
-		{name: "events that are too old", who: cluster.LeaseRetention, every: retentionInterval, when: withDatabase | sureClock, round: func(ctx context.Context) error {
-			_, err := s.eventRetention.Retain(ctx, s.db.Now(), false)
+		{name: "events that are too old", who: cluster.LeaseRetention, every: retentionInterval, when: withDatabase | sureClock, round: func(ctx context.Context, now time.Time) error {
+			_, err := s.eventRetention.Retain(ctx, now, false)
 			return err
 		}},
-		{name: "events of removed aliases", who: cluster.LeaseTidy, every: tidyAgain, soon: true, wake: s.RemovedAliases(), when: withDatabase, round: s.DeleteRemovedAliases},
-		{name: "partitions of the days to come", who: cluster.LeaseTidy, every: tidyInterval, again: tidyAgain, soon: true, when: withDatabase, round: func(ctx context.Context) error {
-			return partition.Make(ctx, s.db, s.log, s.db.Now())
+		{name: "events of removed aliases", who: cluster.LeaseTidy, every: tidyAgain, soon: true, wake: s.RemovedAliases(), when: withDatabase, round: timeless(s.DeleteRemovedAliases)},
+		{name: "partitions of the days to come", who: cluster.LeaseTidy, every: tidyInterval, again: tidyAgain, soon: true, when: withDatabase, round: func(ctx context.Context, now time.Time) error {
+			return partition.Make(ctx, s.db, s.log, now)
 		}},
-		{name: "rows that have expired", who: cluster.LeaseTidy, every: tidyInterval, again: tidyAgain, soon: true, when: withDatabase | sureClock, round: func(ctx context.Context) error {
-			return cmp.Or(s.DropExpired(ctx, s.db.Now()), s.db.Update(ctx, "note the time", func(c *db.Tx) error { cluster.NoteSeen(c); return nil }))
+		{name: "rows that have expired", who: cluster.LeaseTidy, every: tidyInterval, again: tidyAgain, soon: true, when: withDatabase | sureClock, round: func(ctx context.Context, now time.Time) error {
+			return cmp.Or(s.DropExpired(ctx, now), s.db.Update(ctx, "note the time", func(c *db.Tx) error { cluster.NoteSeen(c); return nil }))
 		}},
-		{name: "bodies without an event", who: cluster.LeaseTidy, every: retention.SweepInterval, again: tidyAgain, soon: true, when: withDatabase | sureClock | noSpool, round: func(ctx context.Context) error {
-			_, err := s.SweepOrphans(ctx, s.db.Now())
+		{name: "bodies without an event", who: cluster.LeaseTidy, every: retention.SweepInterval, again: tidyAgain, soon: true, when: withDatabase | sureClock | noSpool, round: func(ctx context.Context, now time.Time) error {
+			_, err := s.SweepOrphans(ctx, now)
 			return err
 		}},
 	}
 	if s.opt.MaxAliasStorage > 0 { // a node without a limit must not hold the lease, because it evicts nothing
-		list = append(list, loop{name: "events beyond the storage of an alias", who: cluster.LeaseEviction, every: evictionInterval, when: withDatabase, round: func(ctx context.Context) error {
+		list = append(list, loop{name: "events beyond the storage of an alias", who: cluster.LeaseEviction, every: evictionInterval, when: withDatabase, round: func(ctx context.Context, _ time.Time) error {
 			return s.EvictOverLimit(ctx, false)
 		}})
 	}
 	if s.opt.AccountLimits {
 		list = append(list,
-			loop{name: "owners and limits of accounts", who: everyNode, every: time.Second, when: withDatabase, round: s.usage.ReadLimits},
-			loop{name: "events beyond the storage of an account", who: cluster.LeaseAccounts, every: evictionInterval, when: withDatabase, round: func(ctx context.Context) error {
+			loop{name: "owners and limits of accounts", who: everyNode, every: time.Second, when: withDatabase, round: timeless(s.usage.ReadLimits)},
+			loop{name: "events beyond the storage of an account", who: cluster.LeaseAccounts, every: evictionInterval, when: withDatabase, round: func(ctx context.Context, _ time.Time) error {
 				return s.EvictOverLimit(ctx, true)
 			}})
 	}
@@ -106,7 +106,7 @@ func (s *Store) loops(last cluster.RevisionMark) []loop {
 			loop{name: "dead nodes", who: everyNode, run: s.SweepLoop},
 			// A sweep may miss a claim that the swept node makes at the same moment. The loop "claims of
 			// dead nodes" ends such claims.
-			loop{name: "claims of dead nodes", who: cluster.LeaseClaims, every: leaseSweep, when: withDatabase, round: s.sweepLeft})
+			loop{name: "claims of dead nodes", who: cluster.LeaseClaims, every: leaseSweep, when: withDatabase, round: timeless(s.sweepLeft)})
 	}
 	return list
 }
@@ -157,7 +157,7 @@ func (s *Store) runLoop(ctx context.Context, l *loop) {
 // runRound does the work of a loop once, if this node has to do it now. If woken is true, the node
 // does the work even without the lease. done is false if the work was not done, or failed.
 func (s *Store) runRound(ctx context.Context, l *loop, woken bool) (done bool, err error) {
-	jumped := s.jumps.recentJump(s.db.Now) // loops that ignore jumps call recentJump too, so that it detects each jump
+	now, jumped := s.jumps.check(s.db.Now) // also for loops that ignore jumps, so that each jump is detected
 	switch {
 	case l.when&withDatabase != 0 && s.db.Away() != nil,
 		l.when&sureClock != 0 && jumped,
@@ -171,8 +171,13 @@ func (s *Store) runRound(ctx context.Context, l *loop, woken bool) (done bool, e
 			return false, err
 		}
 	}
-	err = l.round(ctx)
+	err = l.round(ctx, now)
 	return err == nil, err
+}
+
+// timeless makes a round of a function that needs no time.
+func timeless(do func(context.Context) error) func(context.Context, time.Time) error {
+	return func(ctx context.Context, _ time.Time) error { return do(ctx) }
 }
 
 // writeBehind writes changes that could not be written before, and changes that may be written late. It also
@@ -198,10 +203,13 @@ type jumpWatch struct {
 	clockJumps
 }
 
-func (w *jumpWatch) recentJump(now func() time.Time) bool {
+// check reads the clock, and reports whether what it reads is doubted; see recentJump. What expires is judged by the
+// returned time, because the clock may jump after the check.
+func (w *jumpWatch) check(now func() time.Time) (wall time.Time, doubted bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.clockJumps.recentJump(now())
+	wall = now()
+	return wall, w.recentJump(wall)
 }
 
 // spoolTold is the time for which a node must have seen the heartbeats of all others before it relies

@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -229,9 +230,9 @@ func (c *testCluster) allAtOnce(name string) {
 			}
 			ended.Go(func() {
 				<-begin
-				err := l.round(c.Context())
+				err := l.round(c.Context(), s.db.Now())
 				for tries := 0; db.SQLState(err) == "57014" && tries < 10; tries++ { // a server runs the loop again after a statement timeout
-					err = l.round(c.Context())
+					err = l.round(c.Context(), s.db.Now())
 				}
 				if err != nil {
 					c.Errorf("%s: %v", name, err)
@@ -412,6 +413,40 @@ func TestLoopsDoubtTheClock(t *testing.T) {
 	}
 }
 
+// TestClockJumpsInARound: if the clock jumps ahead just after a loop has checked it, nothing expires by the new time.
+func TestClockJumpsInARound(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int64 // of the clock in a round; the first one is the check
+	calls.Store(math.MinInt64)
+	o := Options{DataDir: t.TempDir(), Retention: 30 * 24 * time.Hour}
+	o.Now = func() time.Time {
+		now := time.Now().Round(0)
+		if calls.Add(1) > 1 {
+			now = now.Add(31 * 24 * time.Hour)
+		}
+		return now
+	}
+	s := openMigrated(t, o)
+	c := (&testCluster{T: t, nodes: []*Store{s}}).withAlias()
+	c.exec(`INSERT INTO idempotency (credential, key, target, node, created_at, status) VALUES ('c', 'k', '', '', ?, 200)`, db.Micros(time.Now().Add(-time.Minute)))
+	c.exec(`INSERT INTO kept_names (name, account_id, until) VALUES ('gone', 1, ?)`, db.Micros(time.Now().Add(time.Hour)))
+	ran := 0
+	for _, l := range s.loops(cluster.RevisionMark{}) {
+		if l.when&sureClock == 0 || l.when&noSpool != 0 {
+			continue
+		}
+		calls.Store(0)
+		if done, err := s.runRound(t.Context(), &l, true); !done {
+			t.Errorf("%s: %v", l.name, err)
+		}
+		calls.Store(math.MinInt64)
+		ran++
+	}
+	if n := c.count(`SELECT (SELECT COUNT(*) FROM idempotency) + (SELECT COUNT(*) FROM kept_names)`); n != 2 || ran < 2 {
+		t.Errorf("%d rows are left after %d rounds", n, ran)
+	}
+}
+
 // TestDoubtedClockGivesNothingAway: reservations in the database do not expire because of a clock that is ahead.
 // The name of a removed alias stays reserved for its account, and a call with an Idempotency-Key of a minute ago
 // is not carried out again.
@@ -455,7 +490,7 @@ func TestDoubtedClockGivesNothingAway(t *testing.T) {
 				if err := s.EndIdempotent(t.Context(), people["former"], "key", 200, []byte("{}")); err != nil {
 					t.Fatal(err)
 				}
-				s.jumps.recentJump(s.db.Now) // a loop calls recentJump each second
+				s.jumps.check(s.db.Now) // a loop calls check each second
 				if when == "at the start" {
 					if err := s.Close(); err != nil {
 						t.Fatal(err)

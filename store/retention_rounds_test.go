@@ -49,7 +49,7 @@ func TestRetentionIsNotLateByRounds(t *testing.T) {
 						if now.After(came.Add(span + late)) {
 							t.Fatalf("not removed %v after its end", now.Sub(came)-span)
 						}
-						if err := l.round(t.Context()); err != nil {
+						if err := l.round(t.Context(), s.db.Now()); err != nil {
 							t.Fatal(err)
 						}
 					}

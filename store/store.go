@@ -160,7 +160,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s.peopleStore = people.New(s.db, people.Options{
 		Log: o.Log, AliasClaim: o.AliasClaim, MaxAliases: o.MaxAliases, AliasRemoved: s.AliasRemoved, NodeID: s.NodeID,
 		Keys: seal.NewRing(o.SecretKeys, secretKeyFile(o.DataDir)), Alone: s.servesAlone,
-		ClockDoubted: func() bool { return s.jumps.recentJump(s.db.Now) },
+		CheckClock: func() (time.Time, bool) { return s.jumps.check(s.db.Now) },
 	})
 	spoolID := ""
 	if err == nil {

@@ -194,7 +194,7 @@ func (s *Store) makeAlias(c *db.Tx, who relay.Actor, owner relay.Account, name s
 	}
 	c.LockText("alias name", name) // another transaction may be removing an alias of this name
 	var keptFor []int64            // the account that removed the last alias of this name, if any
-	if err := c.All(&keptFor, `SELECT account_id FROM kept_names WHERE name = ? AND until > ?`, name, s.over(now)); err != nil {
+	if err := c.All(&keptFor, `SELECT account_id FROM kept_names WHERE name = ? AND until > ?`, name, s.over(0)); err != nil {
 		return nil, err
 	}
 	notFree := relay.Errorf(relay.CodeConflict, "the name %s is not free; choose another one", name)

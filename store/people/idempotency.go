@@ -47,7 +47,7 @@ func (s *Store) BeginIdempotent(ctx context.Context, who relay.Actor, key, targe
 		target := db.StorableText(target)
 		c.Do(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND (created_at < ?
 			OR status = 0 AND NOT EXISTS (SELECT 1 FROM nodes WHERE id = idempotency.node AND state <> 'dead'))`,
-			call.credential, call.key, s.over(now.Add(-IdempotencyLife)))
+			call.credential, call.key, s.over(IdempotencyLife))
 		n, err := c.Exec(`INSERT INTO idempotency (credential, key, target, node, created_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
 			call.credential, call.key, target, call.node, db.Micros(now))
 		if err != nil {

@@ -28,8 +28,8 @@ type Options struct {
 	// because only then this node may make a key.
 	Keys  *seal.Ring
 	Alone func(context.Context) (bool, error)
-	// ClockDoubted reports whether the clock may be ahead by mistake; nil = never.
-	ClockDoubted func() bool
+	// CheckClock returns the time, and whether it may be ahead by mistake; nil = it never is.
+	CheckClock func() (now time.Time, doubted bool)
 }
 
 // Store stores accounts and their data. All methods are safe for concurrent use.
@@ -40,14 +40,18 @@ type Store struct {
 	late lateWrites
 }
 
-// over returns the time, in microseconds, before which a row counts as expired: the parameter at, or 0 while
-// the clock is doubted. With 0 no row counts as expired, because two mistakes could not be undone: giving a
+// over returns the time, in microseconds, before which a row that lives for the time life counts as expired, or 0
+// while the clock is doubted. With 0 no row counts as expired, because two mistakes could not be undone: giving a
 // reserved name to another account, and running a call twice.
-func (s *Store) over(at time.Time) int64 {
-	if s.opt.ClockDoubted != nil && s.opt.ClockDoubted() {
+func (s *Store) over(life time.Duration) int64 {
+	if s.opt.CheckClock == nil {
+		return db.Micros(s.db.Now().Add(-life))
+	}
+	now, doubted := s.opt.CheckClock()
+	if doubted {
 		return 0
 	}
-	return db.Micros(at)
+	return db.Micros(now.Add(-life))
 }
 
 // New returns a Store for a database.
