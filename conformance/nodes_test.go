@@ -110,6 +110,12 @@ func TestEventsAfterTheDeathOfANode(t *testing.T) {
 			if n := len(b.events("waits", "&state=queued")); n != sent {
 				t.Errorf("%d of %d events wait", n, sent)
 			}
+			// The store learns a moment later of the new tunnel, and that what came before it has to wait.
+			b.waitFor(10*time.Second, "the events to wait for a release", func() bool {
+				var alias struct{ QueuedEvents int }
+				b.decode(b.must(200, "GET", "/aliases/waits", nil), &alias)
+				return alias.QueuedEvents == sent
+			})
 			var released struct{ Released int }
 			b.decode(b.must(202, "POST", "/aliases/waits/replay-queued", nil), &released)
 			if released.Released != sent {

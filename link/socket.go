@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"sync"
@@ -258,6 +259,9 @@ func (s *Socket) Close(cause Cause, details ...any) {
 	s.Decide(cause, details...)
 	if s.state.Swap(socketClosed) == socketClosed {
 		return
+	}
+	if cause.Level() == slog.LevelWarn || cause == Revoked { // such an end must not look like one that was decided before
+		s.why.Store(&reason{cause, details})
 	}
 	_ = s.Conn.SetReadDeadline(time.Unix(1, 0))
 	_ = s.out.Close()

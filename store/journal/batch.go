@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -133,6 +134,7 @@ type writer struct {
 	*db.Batch
 	target     *writeTarget
 	usageDelta map[int64]int64 // bytes that the transaction adds to each alias
+	elsewhere  map[int64]bool  // set by readTunnels
 }
 
 // inBatch runs one transaction of the journal and returns the changes to publish after it.
@@ -206,8 +208,7 @@ func (j *Journal) insertNewEvents(w *writer, list []*eventSteps) error {
 	if err != nil {
 		return err
 	}
-	elsewhere, err := w.tunnelsElsewhere(releasedAliases(inserted))
-	if err != nil {
+	if err := w.readTunnels(inserted, list); err != nil {
 		return err
 	}
 	var queue [][]any
@@ -231,7 +232,7 @@ func (j *Journal) insertNewEvents(w *writer, list []*eventSteps) error {
 		asIs := true
 		if a := f.attempt; a != nil {
 			w.addUsage(f.event.AliasID, events.AttemptStoredSize(a))
-			asIs = !a.Released || elsewhere[f.event.AliasID]
+			asIs = !a.Released || w.elsewhere[f.event.AliasID]
 			if a.State == relay.StateQueued {
 				queue = append(queue, []any{ // in the order of queueColumns in package events
 					f.event.ID, a.N, f.event.AliasID, db.Micros(a.ReceivedAt), events.KindCode(a), db.BoolToInt(a.Released && asIs), events.RequestBytes(f.request),
@@ -252,30 +253,45 @@ func (j *Journal) insertNewEvents(w *writer, list []*eventSteps) error {
 	return w.Run(events.InsertQueue, queue)
 }
 
-// tunnelsElsewhere reports which of the aliases have their tunnel at another node. Only then may a queued event be
-// released as soon as it is stored; without a tunnel it stays in the queue. The query locks the rows of the tunnels, so
-// that a process that ends one of these tunnels sees the events; see withholdSince in package cluster.
-func (w *writer) tunnelsElsewhere(aliases []int64) (map[int64]bool, error) {
-	if len(aliases) == 0 {
-		return nil, nil
-	}
-	var found []int64
-	err := w.AllIn(&found, `SELECT alias_id FROM tunnels WHERE alias_id IN (?) AND node_id <> ? ORDER BY alias_id`+w.Dialect.ForShare(), aliases, w.target.node)
-	elsewhere := make(map[int64]bool, len(found))
-	for _, id := range found {
-		elsewhere[id] = true
-	}
-	return elsewhere, err
-}
-
-// releasedAliases returns the aliases of the new events that are queued and released.
-func releasedAliases(list []*newEvent) (aliases []int64) {
-	for _, f := range list {
-		if a := f.attempt; a != nil && a.State == relay.StateQueued && a.Released && !slices.Contains(aliases, f.event.AliasID) {
-			aliases = append(aliases, f.event.AliasID)
+// readTunnels sets w.elsewhere to the aliases whose tunnel is at another node, of those whose attempts were released for
+// such a tunnel and are put into the queue by this batch. Only then may they stay released; without a tunnel they wait.
+// The query locks the rows of the tunnels, so that a process that ends one of these tunnels sees the attempts; see
+// withholdSince in package cluster. It locks all of them at once, in the order of their aliases, and before the events
+// are locked, as other transactions do.
+func (w *writer) readTunnels(inserted []*newEvent, list []*eventSteps) error {
+	w.elsewhere = nil
+	aliases := map[int64]bool{}
+	for _, f := range inserted {
+		if a := f.attempt; a != nil && a.State == relay.StateQueued && a.Released {
+			aliases[f.event.AliasID] = true
 		}
 	}
-	return aliases
+	var requeued []relay.ID
+	for _, u := range list {
+		if slices.ContainsFunc(u.steps, func(st *step) bool { return st.Kind == spool.Requeue }) {
+			requeued = append(requeued, u.id)
+		}
+	}
+	if len(requeued) > 0 {
+		var of []int64
+		if err := w.AllIn(&of, `SELECT DISTINCT alias_id FROM attempts WHERE event_id IN (?) AND released = 1 AND from_queue = 0`, requeued); err != nil {
+			return err
+		}
+		for _, id := range of {
+			aliases[id] = true
+		}
+	}
+	if len(aliases) == 0 {
+		return nil
+	}
+	var found []int64
+	err := w.AllIn(&found, `SELECT alias_id FROM tunnels WHERE alias_id IN (?) AND node_id <> ? ORDER BY alias_id`+w.Dialect.ForShare(),
+		slices.Sorted(maps.Keys(aliases)), w.target.node)
+	w.elsewhere = make(map[int64]bool, len(found))
+	for _, id := range found {
+		w.elsewhere[id] = true
+	}
+	return err
 }
 
 // partsStored reports whether all parts of a body are stored.
@@ -418,11 +434,7 @@ func (w *writer) requeueAttempt(st *step) error {
 	held := st.State == heldState
 	if r := rows[0]; !held && r.Released != 0 && r.FromQueue == 0 {
 		// The attempt was released for a tunnel at another node, which may have ended since then.
-		elsewhere, err := w.tunnelsElsewhere([]int64{r.AliasID})
-		if err != nil {
-			return err
-		}
-		held = !elsewhere[r.AliasID]
+		held = !w.elsewhere[r.AliasID]
 	}
 	if held {
 		w.Do(`UPDATE attempts SET released = 0 WHERE event_id = ? AND n = ?`, st.ID, st.N)

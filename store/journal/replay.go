@@ -88,6 +88,7 @@ func (j *Journal) Release(ctx context.Context, who relay.Actor, alias string) (r
 				if err := c.Get(&until, `SELECT COALESCE(MAX(received_at), 0) FROM queue WHERE alias_id = ?`, a.ID); err != nil {
 					return err
 				}
+				keepReleased(c, a.ID, until)
 			}
 			if n, err = releaseSome(c, a.ID, until); err != nil {
 				return err
@@ -105,15 +106,21 @@ func (j *Journal) Release(ctx context.Context, who relay.Actor, alias string) (r
 	return released, nil
 }
 
+// keepReleased marks events as released by a user that were released because the tunnel was at another node. If that
+// node is dead, they would be withheld; see withholdSince in package cluster. This concerns only the newest events.
+func keepReleased(c *db.Tx, alias, until int64) {
+	c.Do(`UPDATE queue SET by_user = 1 WHERE alias_id = ? AND received_at > ? AND received_at <= ? AND claim_node = '' AND kind = 0 AND released = 1 AND by_user = 0`,
+		alias, until-time.Minute.Microseconds(), until)
+}
+
 // releaseSome releases the oldest inbound events of an alias that arrived up to a time, and returns
-// their number, which includes events that were released only because the tunnel was at another node, and could be
-// withheld if that node is dead; see withholdSince in package cluster. It changes only the table queue. While an attempt is queued, the store reads the column
+// their number. It changes only the table queue. While an attempt is queued, the store reads the column
 // released from queue; when the attempt leaves the queue, the value is copied to the attempt.
 func releaseSome(c *db.Tx, alias, until int64) (int, error) {
 	var rows []events.AttemptRow
 	if err := c.All(&rows, `UPDATE queue SET released = 1, by_user = 1 WHERE (event_id, n) IN (SELECT event_id, n FROM queue
-			WHERE alias_id = ? AND received_at <= ? AND claim_node = '' AND kind = 0 AND by_user = 0
-			ORDER BY received_at, event_id, n LIMIT ?) AND claim_node = '' AND by_user = 0
+			WHERE alias_id = ? AND received_at <= ? AND claim_node = '' AND kind = 0 AND released = 0
+			ORDER BY received_at, event_id, n LIMIT ?) AND claim_node = '' AND released = 0
 		RETURNING event_id, n`, alias, until, releaseSlice); err != nil || len(rows) == 0 {
 		return 0, err
 	}
