@@ -94,10 +94,11 @@ func (c *Conn) Done() <-chan struct{} { return c.done }
 
 // Close ends the connection by a cause, and does not wait. Only the first call has an effect. The log line of the
 // end has details, which are attributes as those of slog.Logger.Info. Who tells the peer of the end before Close calls
-// Decide first, because the peer may then end the connection itself.
+// Decide first, because the peer may then end the connection itself. A breach of rules and Revoked replace a cause that
+// was decided.
 func (c *Conn) Close(cause Cause, details ...any) { c.Sock.Close(cause, details...) }
 
-// Decide records a cause and details for the next Close, by whichever side; the first recorded cause counts.
+// Decide records a cause and details for the next Close, by whichever side. Only the first call has an effect.
 func (c *Conn) Decide(cause Cause, details ...any) { c.Sock.Decide(cause, details...) }
 
 // CloseSent closes the connection like Close, but returns once all written bytes were sent, at the

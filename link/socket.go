@@ -253,14 +253,15 @@ func (s *Socket) Decide(cause Cause, details ...any) {
 	s.why.CompareAndSwap(nil, &reason{cause, details})
 }
 
-// Close closes the connection by a cause; pending reads end at once. Only the first call closes it, and the cause does
-// not count if Decide has recorded another one.
+// Close closes the connection by a cause; pending reads end at once. Only the first call closes it. Its cause does not
+// count if Decide has recorded another one, except a breach of rules (a cause of level warn) and Revoked, which count
+// always.
 func (s *Socket) Close(cause Cause, details ...any) {
 	s.Decide(cause, details...)
 	if s.state.Swap(socketClosed) == socketClosed {
 		return
 	}
-	if cause.Level() == slog.LevelWarn || cause == Revoked { // such an end must not look like one that was decided before
+	if cause.Level() == slog.LevelWarn || cause == Revoked {
 		s.why.Store(&reason{cause, details})
 	}
 	_ = s.Conn.SetReadDeadline(time.Unix(1, 0))

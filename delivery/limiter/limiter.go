@@ -60,7 +60,7 @@ const (
 
 	manyRequests       = 2000                   // from this number of requests for one alias on, the wait for a slot ends after slotWait
 	slotWait           = 5 * time.Second        // longest wait for a slot with more than manyRequests
-	overflowAfter      = 800 * time.Millisecond // time that a request waits before it may run beyond MaxInUse; no request waits over 1 s
+	overflowAfter      = 800 * time.Millisecond // time that a request waits before it may run beyond MaxInUse: it does so within 1 s, unless no slot of the tunnel, of its owner or in all is left
 	OverflowPerAccount = 4096                   // slots beyond MaxInUse, in use on all tunnels of one owner
 	OverflowInAll      = 8192                   // slots beyond MaxInUse, in use on all tunnels
 
