@@ -93,11 +93,7 @@ func TestCauses(t *testing.T) {
 func TestCauseOfAClientThatLeavesFirst(t *testing.T) {
 	inFakeTime(t, "taken over", func(t *testing.T, b *timed) {
 		client, _ := b.tunnel("a")
-		accept(t, client, func(_ forwardedOpen, n ssh.NewChannel) {
-			if _, reqs, err := n.Accept(); err == nil {
-				go ssh.DiscardRequests(reqs)
-			}
-		})
+		acceptAll(t, client)
 		ch := open(t, b.online("a")) // a request that runs keeps the connection open for 10 s
 		defer ch.Close()
 		c := b.srv.all()[0]

@@ -233,16 +233,21 @@ func TestTimesOfTunnel(t *testing.T) {
 	})
 }
 
+// acceptAll accepts the channels of a tunnel, and leaves them open.
+func acceptAll(t *testing.T, client *ssh.Client) {
+	accept(t, client, func(_ forwardedOpen, n ssh.NewChannel) {
+		if _, reqs, err := n.Accept(); err == nil {
+			go ssh.DiscardRequests(reqs)
+		}
+	})
+}
+
 // TestTimesOfTakeover: a running request may continue for 10 s on the old connection when a newer
 // connection takes the alias over.
 func TestTimesOfTakeover(t *testing.T) {
 	inFakeTime(t, "closed 10 s later", func(t *testing.T, b *timed) {
 		client, _ := b.tunnel("a")
-		accept(t, client, func(_ forwardedOpen, n ssh.NewChannel) {
-			if _, reqs, err := n.Accept(); err == nil {
-				go ssh.DiscardRequests(reqs)
-			}
-		})
+		acceptAll(t, client)
 		ch := open(t, b.online("a"))
 		defer ch.Close()
 		b.tunnel("a")
@@ -267,11 +272,7 @@ func TestTimesOfConnection(t *testing.T) {
 	})
 	inFakeTime(t, "not closed while a request to its canceled forward is under way", func(t *testing.T, b *timed) {
 		client, _ := b.tunnel("a")
-		accept(t, client, func(_ forwardedOpen, n ssh.NewChannel) {
-			if _, reqs, err := n.Accept(); err == nil {
-				go ssh.DiscardRequests(reqs)
-			}
-		})
+		acceptAll(t, client)
 		ch := open(t, b.online("a"))
 		defer ch.Close()
 		if ok, _, err := client.SendRequest("cancel-tcpip-forward", true, ssh.Marshal(forwardRequest{"a", 80})); !ok || err != nil {
