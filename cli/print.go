@@ -78,7 +78,7 @@ func (w *Printer) Line(text string) error {
 }
 
 // tones are the colors of outcomes by the class of their status (ECMA-48, SGR): green, cyan, yellow
-// for errors of the caller, red for errors of the server.
+// for errors of the client, red for errors of the server.
 var tones = [...]string{2: "32", 3: "36", 4: "33", 5: "31"}
 
 // Lengths in characters: the longest method and path in a line, and the shortest path and cause in a line

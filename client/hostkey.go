@@ -242,10 +242,10 @@ func (h *hostKeys) first(addr string, remote net.Addr, key ssh.PublicKey) error 
 		return nil
 	}
 	if err := h.store(addr, key); err != nil {
-		h.say("warning: the host key could not be kept, so it is a first use next time too: " + err.Error())
+		h.say("warning: the host key could not be stored, so it is a first use next time too: " + err.Error())
 		return nil
 	}
-	h.say("the host key of " + addr + " is kept in " + h.own)
+	h.say("the host key of " + addr + " is stored in " + h.own)
 	return nil
 }
 

@@ -92,7 +92,7 @@ func TestBrowserFromFailedToAccepted(t *testing.T) {
 	click("#sign-again button", `document.readyState === "complete" && document.querySelector("#send-sign")?.value === "given"`)
 	value[any](b, `(s => { s.value = "`+sendSecret+`"; })(document.querySelector("#send-secret"))`)
 	click("#preview", `document.readyState === "complete" && document.querySelector("#send-now")`)
-	click("#send-now", `location.pathname.startsWith("/events/evt_") && document.querySelector("#sent")?.textContent.includes("signed with a secret that Relay does not keep")`)
+	click("#send-now", `location.pathname.startsWith("/events/evt_") && document.querySelector("#sent")?.textContent.includes("signed with a secret that Relay does not store")`)
 	b.until(`document.querySelector("main").innerText.includes("200")`)
 	if clicks != 3 {
 		t.Errorf("%d clicks", clicks)

@@ -124,7 +124,7 @@ func TestSendByAGivenSecret(t *testing.T) {
 	} {
 		form := url.Values{"from": {from}, "sign": {"given"}, "secret": {"a given secret"}, "custom": {c.custom}}
 		page := r.submit("/aliases/hook/send", form, 200)
-		contains(t, "preview", page, "signed with a secret that Relay does not keep", "Send now")
+		contains(t, "preview", page, "signed with a secret that Relay does not store", "Send now")
 		shown, once := formOf(t, page)
 		shown.Set("once", once)
 		if shown.Get("secret") != "a given secret" || shown.Get("sign") != "given" {
@@ -133,7 +133,7 @@ func TestSendByAGivenSecret(t *testing.T) {
 		if page = r.submit("/aliases/hook/send", shown, 200); strings.Contains(page, "a given secret") {
 			t.Error("the page of the event has the secret")
 		}
-		contains(t, "new event", page, "sent by alice", "signed with a secret that Relay does not keep")
+		contains(t, "new event", page, "sent by alice", "signed with a secret that Relay does not store")
 		if raw := <-r.raws; !strings.Contains(raw, c.line) || strings.Contains(raw, c.line+"00") {
 			t.Errorf("%q", raw)
 		}

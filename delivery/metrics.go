@@ -92,8 +92,8 @@ func (c *counts) init(d *Delivery, reg prometheus.Registerer) {
 	c.attached = counter("attached_total", "Tunnels that took an alias.")
 	c.takenOver = counter("taken_over_total", "Tunnels that lost their alias to a newer one.")
 	c.reuseEnded = counter("reuse_ended_total", "Tunnels whose connections to the local server are not reused any more, because it misunderstood a request.")
-	c.rejected = counter("rejected_total", "Refused requests that were kept as events.")
-	c.dropped = counter("rejected_dropped_total", "Refused requests that were not kept: more than 60 a minute at an alias, or no room.")
+	c.rejected = counter("rejected_total", "Refused requests that were stored as events.")
+	c.dropped = counter("rejected_dropped_total", "Refused requests that were not stored: more than 60 a minute at an alias, or no room.")
 	c.waiting = f.NewGauge(prometheus.GaugeOpts{Name: namespace + "channels_waiting", Help: "Requests that wait for a slot on their tunnel."})
 	f.NewCounterFunc(prometheus.CounterOpts{Name: namespace + "storage_full_total", Help: "Requests that were not taken for want of room."},
 		func() float64 { return float64(c.storageFull.Load()) })

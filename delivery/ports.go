@@ -45,9 +45,9 @@ type Journal interface {
 	// Requeue changes the state of an attempt from delivering back to queued. No byte of the attempt may have
 	// been sent. ReceivedAt stays the same.
 	Requeue(id relay.ID, n int) *relay.Ticket
-	// RequeueHeld is Requeue for an attempt that was accepted as released: from now on the attempt
-	// waits for a release.
-	RequeueHeld(id relay.ID, n int) *relay.Ticket
+	// RequeueWithheld is Requeue for an attempt that was accepted as released: the attempt is withheld, so it waits
+	// for a release from now on.
+	RequeueWithheld(id relay.ID, n int) *relay.Ticket
 }
 
 // Queue holds the queued attempts, and reads what a delivery needs from the store.

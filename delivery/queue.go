@@ -44,7 +44,7 @@ func (j *job) enqueue() relay.Outcome {
 		if out, ok := j.answerWithFullQueue(); ok {
 			return out
 		}
-		return j.ifPresent(refusal(exchange.ErrQueueFull(got == registry.AccountQueueFull, exchange.NotKept), relay.ID{}))
+		return j.ifPresent(refusal(exchange.ErrQueueFull(got == registry.AccountQueueFull, exchange.NotStored), relay.ID{}))
 	}
 	j.queueBytes = size
 	handedOver := false
@@ -91,7 +91,7 @@ func (j *job) requeue() (t *relay.Ticket, err error) {
 	if a := &j.q.Attempt; j.clientSlow && a.Released {
 		// The attempt waits for a release, as it would at the node that has the tunnel of the client.
 		a.Released = false
-		t = j.d.store.RequeueHeld(j.q.Event.ID, a.N)
+		t = j.d.store.RequeueWithheld(j.q.Event.ID, a.N)
 	} else {
 		t = j.d.store.Requeue(j.q.Event.ID, a.N)
 	}

@@ -229,16 +229,16 @@ func (s *memStore) Amend(id relay.ID, m *relay.Message, judged *relay.Signature)
 
 func (s *memStore) Requeue(id relay.ID, n int) *relay.Ticket { return s.requeue(id, n, false) }
 
-func (s *memStore) RequeueHeld(id relay.ID, n int) *relay.Ticket { return s.requeue(id, n, true) }
+func (s *memStore) RequeueWithheld(id relay.ID, n int) *relay.Ticket { return s.requeue(id, n, true) }
 
-func (s *memStore) requeue(id relay.ID, n int, held bool) *relay.Ticket {
+func (s *memStore) requeue(id relay.ID, n int, withhold bool) *relay.Ticket {
 	return s.step("requeue", func() ([]relay.Change, error) {
 		e, a := s.attempt(id, n)
 		if a == nil || a.State != relay.StateDelivering {
 			return nil, relay.ErrFenced
 		}
 		s.requeues++
-		a.Released = a.Released && !held
+		a.Released = a.Released && !withhold
 		a.State, e.State = relay.StateQueued, relay.StateQueued
 		return []relay.Change{{Kind: relay.ChangeQueue, Alias: e.AliasID}}, nil
 	})

@@ -200,7 +200,7 @@ func (m Maker) from(ctx context.Context, who relay.Actor, o *Order, x *Made, nam
 func Usable(e *relay.Event) error {
 	switch {
 	case e.Blocker == relay.BlockedRejected, e.Blocker == relay.BlockedIncomplete, e.Request.Body.State != relay.BodyComplete:
-		return invalid("body.from", "the request of this event was not kept whole, so that no request can be made from it", "")
+		return invalid("body.from", "the request of this event was not stored whole, so that no request can be made from it", "")
 	case e.Request.Body.Size > maxFrom:
 		return relay.Errorf(relay.CodeBodyTooLarge, "the body of the event has %d bytes; a new event can be made from at most %d", e.Request.Body.Size, maxFrom)
 	}
@@ -249,7 +249,7 @@ func (m Maker) last(ctx context.Context, who relay.Actor, o *Order, kind string)
 			}
 		}
 		if f.Cursor = page.Next; f.Cursor == "" {
-			return "", invalid("body.sample", "the alias has no event of this type whose request was kept whole", o.Sample)
+			return "", invalid("body.sample", "the alias has no event of this type whose request was stored whole", o.Sample)
 		}
 		if time.Since(begun) > lastTime {
 			break

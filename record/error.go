@@ -41,7 +41,7 @@ func (p *Problem) Error() string {
 // GetStatus returns the HTTP status.
 func (p *Problem) GetStatus() int { return p.Status }
 
-// ContentType returns the media type in which the problem is sent, whatever the caller
+// ContentType returns the media type in which the problem is sent, whatever the client
 // asked for.
 func (p *Problem) ContentType(string) string { return ProblemType }
 

@@ -232,7 +232,7 @@ func SentText(s *Sent) string {
 // entered for this event.
 func SignedText(by string) string {
 	if by == relay.SignedByClient {
-		return "signed with a secret that Relay does not keep"
+		return "signed with a secret that Relay does not store"
 	}
 	return "signed by " + SafeText(by)
 }

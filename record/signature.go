@@ -104,7 +104,7 @@ func explainBy(p *signature.Sender, r *SignedRequest, request *signature.Request
 	return &out
 }
 
-const noDefinition = "custom needs a definition: give one, or keep one with a secret of the alias"
+const noDefinition = "custom needs a definition: give one, or store one with a secret of the alias"
 
 func wrongProvider(message string, value any) error {
 	return &relay.Error{

@@ -42,7 +42,7 @@ func checkSecret(sender string, schemes []*Scheme, secret string) error {
 	case strings.ContainsRune(secret, 0):
 		return errors.New("the secret holds a NUL byte")
 	}
-	err := fmt.Errorf("%s signs nothing that a secret could be kept for", sender)
+	err := fmt.Errorf("%s signs nothing that a secret could be stored for", sender)
 	for _, s := range schemes {
 		if err = s.checkSecret(sender, secret); err == nil {
 			return nil

@@ -193,7 +193,7 @@ func TestFinishWithoutItsPartIsRefused(t *testing.T) {
 }
 
 // TestReleasedOnlyInTheQueue: an attempt that is stored with the mark Released keeps it if Requeue puts the attempt
-// into the queue, and the tunnel is at another node. Without such a tunnel, Requeue removes the mark. RequeueHeld and
+// into the queue, and the tunnel is at another node. Without such a tunnel, Requeue removes the mark. RequeueWithheld and
 // the end of the attempt always do.
 func TestReleasedOnlyInTheQueue(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
@@ -201,7 +201,7 @@ func TestReleasedOnlyInTheQueue(t *testing.T) {
 		alias := withAlias(t, s)
 		db := database(t, o)
 		for _, together := range []bool{true, false} {
-			for _, how := range []string{"waits", "waits without a tunnel", "is held", "ends"} {
+			for _, how := range []string{"waits", "waits without a tunnel", "is withheld", "ends"} {
 				tunnel := fmt.Sprintf(`INSERT INTO tunnels VALUES (%d, 't1', 'other', 1, 'bob', 1, 'ssh', '', '', '', 0, 'online', 0)`, alias)
 				if how == "waits without a tunnel" {
 					tunnel = ""
@@ -218,8 +218,8 @@ func TestReleasedOnlyInTheQueue(t *testing.T) {
 				switch how {
 				case "waits", "waits without a tunnel":
 					steps = append(steps, s.Requeue(e.ID, 1))
-				case "is held":
-					steps = append(steps, s.RequeueHeld(e.ID, 1))
+				case "is withheld":
+					steps = append(steps, s.RequeueWithheld(e.ID, 1))
 				case "ends":
 					steps = append(steps, s.Finish(e.ID, answered(1, "ok"), ""))
 				}

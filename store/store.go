@@ -223,7 +223,7 @@ func (s *Store) loadSpoolID() (string, error) {
 		return "", fmt.Errorf("make data dir: %w", err)
 	}
 	if err := file.Write(path, []byte(id+"\n")); err != nil {
-		return "", fmt.Errorf("keep the id of the data dir: %w", err)
+		return "", fmt.Errorf("store the id of the data dir: %w", err)
 	}
 	return id, nil
 }

@@ -50,7 +50,7 @@ func (p *program) edit(ctx context.Context, text []byte, use func(edited []byte)
 	err = use(text)
 	if e, ok := errors.AsType[*cli.Error](err); ok {
 		kept = true
-		hint := "your text is kept in " + file
+		hint := "your text is stored in " + file
 		if e.Hint != "" {
 			hint = e.Hint + "; " + hint
 		}

@@ -49,7 +49,7 @@ func TestEditAtATerminal(t *testing.T) {
 				t.Fatalf("kept are %q, %v", files, err)
 			}
 			if c.kept {
-				if named := a.sees(`your text is kept in (\S+)\r\n`)[1]; named != files[0] {
+				if named := a.sees(`your text is stored in (\S+)\r\n`)[1]; named != files[0] {
 					t.Errorf("%s is named, and %s kept", named, files[0])
 				}
 			}

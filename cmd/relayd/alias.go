@@ -75,9 +75,9 @@ func (o *operator) explainConflict(ctx context.Context, err error, name string) 
 	}
 	if user, until, kerr := o.store.KeptName(ctx, o.who, name); kerr == nil {
 		if user == "" {
-			return fmt.Errorf("the name %s is kept until %s, because an alias of that name was removed, and so was the account that had it; choose another name until then", name, when(until))
+			return fmt.Errorf("the name %s is reserved until %s, because an alias of that name was removed, and so was the account that had it; choose another name until then", name, when(until))
 		}
-		return fmt.Errorf("the name %s is kept for %s until %s, because an alias of that name was removed; `relayd alias add %[1]s --user %[2]s` creates it again, empty, and `relayd alias transfer %[1]s --user NAME` then transfers it", name, user, when(until))
+		return fmt.Errorf("the name %s is reserved for %s until %s, because an alias of that name was removed; `relayd alias add %[1]s --user %[2]s` creates it again, empty, and `relayd alias transfer %[1]s --user NAME` then transfers it", name, user, when(until))
 	}
 	aliases, aerr := o.store.Aliases(ctx, o.who)
 	for i := range aliases {

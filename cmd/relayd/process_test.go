@@ -121,7 +121,7 @@ func TestSignals(t *testing.T) {
 			if got := p.Code(t, 20*time.Second); got != tc.want {
 				t.Errorf("exit %d, want %d:\n%s", got, tc.want, p.log)
 			}
-			cut := strings.Contains(p.log.String(), "requests were cut and are kept as interrupted")
+			cut := strings.Contains(p.log.String(), "requests were cut and are recorded as interrupted")
 			if want := tc.busy && !tc.twice; cut != want {
 				t.Errorf("told of cut requests: %t, want %t", cut, want)
 			}

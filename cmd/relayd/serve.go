@@ -63,7 +63,7 @@ func (a *app) Stop() error {
 	}
 	if cut != nil {
 		a.log.Warn("stopped with requests cut", "err", cut)
-		return errors.Join(fmt.Errorf("the time to stop in order ran out after %s: requests were cut and are kept as interrupted", drain), err)
+		return errors.Join(fmt.Errorf("the time to stop in order ran out after %s: requests were cut and are recorded as interrupted", drain), err)
 	}
 	if err == nil {
 		a.log.Info("stopped")

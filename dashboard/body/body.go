@@ -123,7 +123,7 @@ var bodyStates = map[string]string{
 	relay.BodyReceiving: "It is still being received.",
 	relay.BodyAborted:   "The caller went away before its end.",
 	relay.BodyNotSent:   "It was not read: the answer came before it.",
-	relay.BodyOverLimit: "It was larger than what is kept; size and SHA-256 cover all of it.",
+	relay.BodyOverLimit: "It was larger than what is stored; size and SHA-256 cover all of it.",
 }
 
 func (c *content) show(v *View, image string) {

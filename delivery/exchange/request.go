@@ -264,7 +264,7 @@ func (q *Request) receive(p []byte) (n int, end requestEnd) {
 // has no space.
 func (q *Request) reserve(grow func(size int64) bool) {
 	if grow != nil && (q.end.how == endOpen || q.end.how == endWhole) && !grow(int64(len(q.Event.Request.Head))+q.rec.cost()) {
-		q.end = requestEnd{endQueueFull, ErrQueueFull(false, NotKept)}
+		q.end = requestEnd{endQueueFull, ErrQueueFull(false, NotStored)}
 	}
 }
 
@@ -284,8 +284,8 @@ func ErrTooLarge(limit int64) *relay.Error {
 	return relay.Errorf(relay.CodeBodyTooLarge, "the request body is larger than the limit of %d bytes", limit)
 }
 
-// NotKept says that nothing of a refused request was stored.
-const NotKept = "nothing of this request was kept"
+// NotStored says that nothing of a refused request was stored.
+const NotStored = "nothing of this request was stored"
 
 // ErrQueueFull returns the error for a request that the queue has no space for. account says that the
 // limit of the alias' owner was reached, and not that of the alias. lost is a clause that says what

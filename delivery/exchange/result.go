@@ -76,7 +76,7 @@ func (x *run) made(why *relay.Error, stored bool) Result {
 		// These codes promise that nothing was forwarded.
 		c := *why
 		c.Code = relay.CodeStoreUnavailable
-		c.Detail = "the request, or a part of it, went out to the local server, but the relay has no room left to keep it"
+		c.Detail = "the request, or a part of it, went out to the local server, but the relay has no room left to store it"
 		r.Err = &c
 	}
 	if f := x.answer.final; f != nil {

@@ -39,7 +39,7 @@ func (s *DB) Backup(ctx context.Context, path string) (err error) {
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
-		return fmt.Errorf("the backup was broken off, and nothing of it was kept: %w", context.Cause(ctx))
+		return fmt.Errorf("the backup was broken off, and left no file: %w", context.Cause(ctx))
 	case sqliteUnavailable(err) == relay.CodeStorageFull, errors.Is(err, syscall.ENOSPC): // the disk of the copy is full
 		return fmt.Errorf("there is not enough space for the backup in %s; free some space there, or write it to another disk: %w", filepath.Dir(path), err)
 	case file.Damaged(err):

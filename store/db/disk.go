@@ -56,7 +56,7 @@ func (d *disk) Refresh() {
 	case free < max(d.Min, minFreeSlack):
 		d.full.Store(&relay.Error{
 			Code: relay.CodeStorageFull, RetryAfter: 30 * time.Second,
-			Detail: "the relay's disk is nearly full; nothing of this request was kept",
+			Detail: "the relay's disk is nearly full; nothing of this request was stored",
 			Cause:  fmt.Errorf("%s free in %s, less than min-free %s", relay.FormatBytes(free), d.Dir, relay.FormatBytes(max(d.Min, minFreeSlack))),
 		})
 		if was == nil {

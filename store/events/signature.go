@@ -50,7 +50,7 @@ func (s *Store) StoreSignature(ctx context.Context, who relay.Actor, id relay.ID
 
 // StoreSignatures is StoreSignature for several events. It skips events that the actor may not see.
 func (s *Store) StoreSignatures(ctx context.Context, who relay.Actor, judged map[relay.ID]*relay.Signature) error {
-	return s.db.UpdateIf(ctx, people.Allow(who, relay.ScopeEventsRead), "keep verdicts", func(c *db.Tx) error {
+	return s.db.UpdateIf(ctx, people.Allow(who, relay.ScopeEventsRead), "store verdicts", func(c *db.Tx) error {
 		ids := make([]relay.ID, 0, len(judged))
 		for id := range judged {
 			ids = append(ids, id)

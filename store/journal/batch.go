@@ -431,12 +431,12 @@ func (w *writer) requeueAttempt(st *step) error {
 	}
 	w.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: rows[0].AliasID, Event: st.ID, N: st.N},
 		relay.Change{Kind: relay.ChangeQueue, Alias: rows[0].AliasID})
-	held := st.State == heldState
-	if r := rows[0]; !held && r.Released != 0 && r.FromQueue == 0 {
+	withhold := st.State == withheldState
+	if r := rows[0]; !withhold && r.Released != 0 && r.FromQueue == 0 {
 		// The attempt was released for a tunnel at another node, which may have ended since then.
-		held = !w.elsewhere[r.AliasID]
+		withhold = !w.elsewhere[r.AliasID]
 	}
-	if held {
+	if withhold {
 		w.Do(`UPDATE attempts SET released = 0 WHERE event_id = ? AND n = ?`, st.ID, st.N)
 	}
 	events.EnqueueAttempt(w.Batch.Tx, st.ID, st.N)

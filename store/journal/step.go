@@ -76,13 +76,14 @@ func (j *Journal) Requeue(id relay.ID, n int) *relay.Ticket {
 	return j.enqueueStep(&step{Step: spool.Step{Kind: spool.Requeue, ID: id, N: n}})
 }
 
-// RequeueHeld puts an attempt back to queued, and removes its mark Released; see delivery.Journal.
-func (j *Journal) RequeueHeld(id relay.ID, n int) *relay.Ticket {
-	return j.enqueueStep(&step{Step: spool.Step{Kind: spool.Requeue, ID: id, N: n, State: heldState}})
+// RequeueWithheld puts an attempt back to queued, and withholds it: it removes its mark Released; see delivery.Journal.
+func (j *Journal) RequeueWithheld(id relay.ID, n int) *relay.Ticket {
+	return j.enqueueStep(&step{Step: spool.Step{Kind: spool.Requeue, ID: id, N: n, State: withheldState}})
 }
 
-// heldState is the State of the Requeue that RequeueHeld enqueues.
-const heldState = "held"
+// withheldState is the State of the Requeue that RequeueWithheld enqueues. Its text is that of earlier versions, because
+// it is written to the spool.
+const withheldState = "held"
 
 func messageSize(m *relay.Message) int64 {
 	size := len(m.Head) + len(m.Lines)

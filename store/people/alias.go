@@ -108,7 +108,7 @@ func (s *Store) Alias(ctx context.Context, who relay.Actor, name string) (*relay
 
 // CreateAlias creates an alias of the account with the name owner; "" is the account of the actor. Only admins
 // may name another account. Errors: validation-failed for an invalid name and for one that no alias may have;
-// conflict for a name that is taken or kept for another account, and for a full quota.
+// conflict for a name that is taken or reserved for another account, and for a full quota.
 func (s *Store) CreateAlias(ctx context.Context, who relay.Actor, name, owner string) (a *relay.Alias, err error) {
 	may := cmp.Or(allowAccount(who, relay.ScopeAliasesWrite), checkAliasName(name))
 	err = s.db.UpdateIf(ctx, may, "create alias", func(c *db.Tx) error {

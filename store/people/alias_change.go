@@ -202,7 +202,7 @@ func (s *Store) KeptName(ctx context.Context, who relay.Actor, name string) (use
 	if err := AllowAdmin(who); err != nil {
 		return "", time.Time{}, err
 	}
-	err = s.db.View(ctx, "look for a kept name", func(q db.Query) error {
+	err = s.db.View(ctx, "look for a reserved name", func(q db.Query) error {
 		return q.Row(`SELECT CASE acc.removed_at WHEN 0 THEN acc.name ELSE '' END, k.until FROM kept_names k JOIN accounts acc ON acc.id = k.account_id
 			WHERE k.name = ? AND k.until > ?`, db.StorableText(name), db.Micros(s.db.Now())).Scan(&user, (*db.Time)(&until))
 	})

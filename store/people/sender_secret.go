@@ -225,7 +225,7 @@ func secretUnavailable(why error) error {
 	case errors.Is(why, seal.ErrGone):
 		detail = "the file of the key of this node is gone from its data dir; restore secret.key: a secret that is added now would be lost at the next start"
 	case errors.Is(why, seal.ErrNoKey):
-		detail = "this node has no key to keep secrets with; set --secret-key to the same key on every node: relayd secret-key new prints one"
+		detail = "this node has no key to encrypt secrets with; set --secret-key to the same key on every node: relayd secret-key new prints one"
 	}
 	return &relay.Error{Code: relay.CodeSecretUnavailable, Detail: detail, Cause: why}
 }

@@ -161,7 +161,7 @@ func (r *Ring) Make() error {
 	}
 	err := file.Create(r.file, []byte(NewKey().Text()+"\n"))
 	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("keep a key for secrets: %w", err)
+		return fmt.Errorf("store a key for secrets: %w", err)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ type Step struct {
 	Signature *relay.Signature
 	Data      []byte // of a Chunk
 	N, I      int    // attempt number; part number
-	State     string // event state of a Finish, "" = the state of the attempt; "held" in a Requeue removes the mark Released of the attempt
+	State     string // event state of a Finish, "" = the state of the attempt; "held" in a Requeue withholds the attempt: it removes the mark Released
 	Size      int64  // bytes of memory that the step holds while it waits; not in the file
 }
 
@@ -260,7 +260,7 @@ func (c *coder) fields(values ...any) {
 		case **relay.Fault:
 			optional(c, p, func(f *relay.Fault) { c.fields(&f.Code, &f.Message) })
 		default:
-			panic(fmt.Sprintf("the spool cannot keep a %T", v))
+			panic(fmt.Sprintf("the spool cannot store a %T", v))
 		}
 	}
 }
