@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"relay/cli"
+	"relay/link"
 )
 
 // apiServer serves a handler as the API, over HTTP and over SSH, and counts the requests.
@@ -236,6 +238,48 @@ func TestServerGoneInTheMiddle(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLossWhileTheConnectionIsClosed: after a loss, the next request makes a new connection, even if the goroutine that
+// noticed the loss has not finished closing the old one.
+func TestLossWhileTheConnectionIsClosed(t *testing.T) {
+	dialer, _ := newDialer(t, newFakeRelay(t).listen())
+	l := &sshLink{dialer: dialer}
+	if err := l.Connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	old := l.conn
+	log := &stalledLog{Handler: slog.DiscardHandler, begun: make(chan struct{}), goOn: make(chan struct{})}
+	old.SetLog(slog.New(log))
+	go old.Close(link.PeerClosed)
+	<-log.begun
+	defer func() {
+		close(log.goOn)
+		<-old.Done()
+	}()
+	_ = l.Lose(io.EOF)
+	if err := l.Connect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if l.conn == old {
+		t.Error("the next request uses the connection that was lost")
+	}
+	_ = l.Lose(nil)
+}
+
+// stalledLog is a log whose first line is written when goOn is closed.
+type stalledLog struct {
+	slog.Handler
+	begun, goOn chan struct{}
+}
+
+func (l *stalledLog) Enabled(context.Context, slog.Level) bool { return true }
+func (l *stalledLog) WithAttrs([]slog.Attr) slog.Handler       { return l }
+
+func (l *stalledLog) Handle(context.Context, slog.Record) error {
+	close(l.begun)
+	<-l.goOn
+	return nil
 }
 
 // TestRequestEndsWithItsContext: a request ends with its context even if the relay does not answer.

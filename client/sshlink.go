@@ -64,11 +64,13 @@ func (l *sshLink) Connect(ctx context.Context) error {
 func (l *sshLink) Lose(cause error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.conn == nil {
+	conn := l.conn
+	if conn == nil {
 		return cause
 	}
-	l.conn.CloseSent(link.Unneeded)
-	if silent := l.conn.silence(); silent != nil {
+	l.conn = nil // the context of conn may end later than CloseSent returns, if another goroutine is closing conn
+	conn.CloseSent(link.Unneeded)
+	if silent := conn.silence(); silent != nil {
 		return silent
 	}
 	return cause
