@@ -42,10 +42,7 @@ func printFindings(w io.Writer, asJSON bool, list []relay.Finding) error {
 	})
 }
 
-const (
-	probeTimeout  = 10 * time.Second // long enough for a relay on a busy machine
-	lookupTimeout = 3 * time.Second
-)
+const probeTimeout = 10 * time.Second // long enough for a relay or a database on a busy machine
 
 // examination is one run of the checks, with the facts that earlier checks found for later ones.
 type examination struct {

@@ -26,8 +26,9 @@ import (
 // checkStore checks the store and its content.
 func (x *examination) checkStore(ctx context.Context) {
 	x.served = true
-	x.add(checkPostgres(ctx, x.cfg)...)
+	postgres := beginPostgres(ctx, x.cfg)
 	s, err := x.openStore(ctx, x.cfg, true)
+	x.add(postgres()...)
 	if err != nil {
 		x.add(finding("store", relay.VerdictFail, storeFix(x.cfg, err), "%s", userMessage(err)))
 		return
@@ -67,24 +68,27 @@ type postgresServer struct {
 	schema, role              string // schema is "" if no schema of the search path exists
 }
 
-// checkPostgres asks the database of the settings for its version and for the rights of the role. If the
-// database does not answer, it returns nothing, because checkStore reports that error.
-func checkPostgres(ctx context.Context, cfg Config) []relay.Finding {
+// beginPostgres begins to ask the database of the settings for its version and for the rights of the role. It returns a
+// function that waits for the answer and judges it. If the database does not answer, the function returns nothing, because
+// checkStore reports that error.
+func beginPostgres(ctx context.Context, cfg Config) (finish func() []relay.Finding) {
 	if cfg.DatabaseURL == "" {
-		return nil
+		return func() []relay.Finding { return nil }
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-	defer cancel()
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	answer := make(chan *postgresServer, 1)
 	go func() { answer <- askPostgres(ctx, cfg) }() // in a goroutine, because the driver never returns from a frozen server
-	select {
-	case p := <-answer:
-		if p != nil {
-			return []relay.Finding{p.judge()}
+	return func() []relay.Finding {
+		defer cancel()
+		select {
+		case p := <-answer:
+			if p != nil {
+				return []relay.Finding{p.judge()}
+			}
+		case <-ctx.Done():
 		}
-	case <-ctx.Done():
+		return nil
 	}
-	return nil
 }
 
 // askPostgres asks the database of the settings about its version and rights; nil = no answer.
