@@ -56,7 +56,7 @@ var allowedImports = map[string][]string{
 	"relay/delivery/exchange": {"relay", "relay/wire", "relay/record", "relay/budget", "relay/waits"},
 	"relay/delivery/kept":     {"relay"},
 	"relay/delivery/limiter":  {"relay", "relay/waits"},
-	"relay/delivery/spares":   {"relay"},
+	"relay/delivery/spares":   {"relay", "relay/waits"},
 	"relay/delivery/changes":  {"relay", "relay/record"},
 	"relay/delivery/feed":     {"relay", "relay/record", "relay/turns", "relay/delivery/changes"},
 	"relay/delivery/registry": {"relay", "relay/waits", "relay/delivery/kept", "relay/delivery/limiter", "relay/delivery/spares"},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/waits"
 )
 
 // Way is the value of Channel.Way for a channel that was opened ahead.
@@ -184,7 +185,7 @@ func (p *Pool) Refill() {
 }
 
 func (p *Pool) openSpare() {
-	ctx, cancel := context.WithTimeout(p.Base, openTimeout)
+	ctx, cancel := waits.WithTimeout(p.Base, openTimeout)
 	defer cancel()
 	c, err := p.Open(ctx, netip.AddrPortFrom(netip.IPv4Unspecified(), 0))
 	p.mu.Lock()
