@@ -11,21 +11,22 @@ import (
 // time that it takes on an idle machine. For a promised time, use Limit instead.
 func Patience(quiet time.Duration) time.Duration { return 4 * quiet }
 
-// Until polls until the function ok returns true; after Patience(quiet) it fails the test.
+// Until polls until the function ok returns true; it fails the test when Poll gives up.
 func Until(t testing.TB, quiet time.Duration, what string, ok func() bool) {
 	t.Helper()
 	if !Poll(quiet, ok) {
-		t.Fatalf("waited %v in vain for %s", Patience(quiet), what)
+		t.Fatalf("waited %v or more in vain for %s", Patience(quiet), what)
 	}
 }
 
-// Poll polls until the function ok returns true, and reports whether it did within Patience(quiet). The pauses between
-// polls grow, because ok may make a query, and tests that wait for seconds must not keep the machine busy.
+// Poll polls until the function ok returns true, and reports whether it did within Patience(quiet), or within
+// Limit(quiet) on a machine that is so busy that this is longer. The pauses between polls grow, because ok may make a
+// query, and tests that wait for seconds must not keep the machine busy.
 func Poll(quiet time.Duration, ok func() bool) bool {
 	begun := time.Now()
 	for !ok() {
 		passed := time.Since(begun)
-		if passed > Patience(quiet) {
+		if passed > Patience(quiet) && passed > Limit(quiet, begun) {
 			return ok()
 		}
 		time.Sleep(min(max(passed/10, 5*time.Millisecond), 100*time.Millisecond))

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"database/sql"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,6 +21,17 @@ func killed(t *testing.T) (file, log, backup []byte) {
 	if err := s.Backup(t.Context(), to); err != nil {
 		t.Fatal(err)
 	}
+	reader, err := database(t, o).BeginTx(t.Context(), &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = reader.Rollback() }()
+	var aliases int
+	if err := reader.QueryRow(`SELECT COUNT(*) FROM aliases`).Scan(&aliases); err != nil {
+		t.Fatal(err)
+	}
+	// While this transaction reads, SQLite does not empty the log, so that the two files belong together, although the
+	// store may checkpoint while they are copied.
 	if _, err := capture(s, alias); err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,25 @@ import (
 )
 
 // Many events are removed while another goroutine writes. No transaction of the removal keeps the only
-// connection that writes to SQLite for long, and the free pages are returned to the file system.
+// connection that writes to SQLite for long, and the free pages are returned to the file system. A removal with long
+// transactions has some in each of three tries; a transaction that waits for the disk or the CPU, because other programs
+// use them, is seldom.
 func TestRetentionHoldsTheWriterBriefly(t *testing.T) {
+	for try := 1; ; try++ {
+		longest, limit := removeBesideWrites(t)
+		if longest <= limit {
+			return
+		}
+		if try == 3 {
+			t.Fatalf("the writer was held for %v, more than %v", longest, limit)
+		}
+	}
+}
+
+// removeBesideWrites removes many events while another goroutine writes. It returns the longest time for which a
+// transaction of the removal held the writer, and the limit of this time.
+func removeBesideWrites(t *testing.T) (longest, limit time.Duration) {
+	t.Helper()
 	o := store.Options{DataDir: t.TempDir(), Retention: 1000 * time.Hour}
 	s := mustServe(t, o)
 	alias, now := withAlias(t, s), time.Now()
@@ -68,13 +85,12 @@ func TestRetentionHoldsTheWriterBriefly(t *testing.T) {
 	st := s.Retention()
 	t.Logf("%d events in %v, longest hold of the writer %v; meanwhile %d captures, the slowest took %v (%v without retention); file %d -> %d MiB",
 		n, took, st.LongestHold, writes.Load(), time.Duration(slowest.Load()), alone, before>>20, size(t, o)>>20)
-	if limit := max(relaytest.Limit(20*time.Millisecond, began), 3*alone); st.LongestHold > limit {
-		t.Errorf("the writer was held for %v, more than %v", st.LongestHold, limit)
-	}
+	limit = max(relaytest.Limit(20*time.Millisecond, began), 3*alone)
 	db := database(t, o)
 	if free, pages := count(t, db, `PRAGMA freelist_count`), count(t, db, `PRAGMA page_count`); free > 1024+pages/50 {
 		t.Errorf("%d of %d pages are free and were not given back", free, pages)
 	}
+	return st.LongestHold, limit
 }
 
 func size(t testing.TB, o store.Options) int64 {

@@ -25,8 +25,7 @@ type leaks struct{ *testing.M }
 
 // Run runs the tests.
 func (l leaks) Run() int {
-	code := l.M.Run()
-	relaytest.Remove()
+	code := relaytest.Main(l.M)
 	if code != 0 {
 		return code
 	}
