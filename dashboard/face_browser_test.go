@@ -234,23 +234,90 @@ func TestBrowserRows(t *testing.T) {
 }
 
 // TestBrowserRowsHoldTheirLabels: a row with a long label shows its time completely, and at least 100 px of
-// the event type. In a narrow list the label is on a second line.
+// the event type. In a narrow list the label is on a second line, and in every list if the row has an error message, too.
 func TestBrowserRowsHoldTheirLabels(t *testing.T) {
 	r := newFixture(t)
 	r.online()
 	r.answers(failing(`{"error":"orders: no customer with this name, so that no invoice was sent"}`))
-	id := r.send(stripe("invoice.payment_failed", 1)).String()
-	r.submit("/events/"+id+"/mark", url.Values{"pinned": {"on"}, "label": {"regression-of-the-checkout"}}, 200)
+	failed := r.send(stripe("invoice.payment_failed", 1)).String()
+	r.answers(func([]byte, []byte) string { return ok })
+	paid := r.send(stripe("invoice.paid", 1)).String()
+	for _, id := range []string{failed, paid} {
+		r.submit("/events/"+id+"/mark", url.Values{"pinned": {"on"}, "label": {"regression-of-the-checkout"}}, 200)
+	}
 	b := newBrowser(t, r)
 	for _, width := range []int64{390, 1024, 1440, 1920} {
 		b.show("/aliases/hook", width, 900, "labels")
-		got := value[[]float64](b, `(row => [".what", ".label", "time"].map(sel => row.querySelector(sel).getBoundingClientRect()).flatMap(box => [box.width, box.right, box.top]).concat(row.getBoundingClientRect().right))(document.getElementById("`+id+`"))`)
-		what, labelWidth, timeRight, row := got[0], got[3], got[7], got[9]
-		if timeRight > row || what < 100 || labelWidth < 32 {
-			t.Errorf("at %d the type has %.0f px, the label %.0f, and the time ends at %.0f of %.0f", width, what, labelWidth, timeRight, row)
+		for _, id := range []string{failed, paid} {
+			got := value[[]float64](b, `(row => [".what", ".label", "time"].map(sel => row.querySelector(sel).getBoundingClientRect()).flatMap(box => [box.width, box.right, box.top]).concat(row.getBoundingClientRect().right))(document.getElementById("`+id+`"))`)
+			what, labelWidth, timeRight, row := got[0], got[3], got[7], got[9]
+			if timeRight > row || what < 100 || labelWidth < 32 {
+				t.Errorf("at %d the type has %.0f px, the label %.0f, and the time ends at %.0f of %.0f", width, what, labelWidth, timeRight, row)
+			}
+			if isBelow := got[5] > got[2]+8; isBelow != (width < 1440 || id == failed) {
+				t.Errorf("at %d the label of %s is on a second line: %t", width, id, isBelow)
+			}
 		}
-		if isBelow := got[5] > got[2]+8; isBelow != (width < 1440) {
-			t.Errorf("at %d the label is on a second line: %t", width, isBelow)
+	}
+}
+
+// crowdedRow is an expression for the faults of a row with every set of its optional elements: those that are cut
+// off, that cover another one, and an event type of less than 40 px. %s is the id of the row, which has all elements
+// except two labels, a note and a latency.
+const crowdedRow = `(row => {
+	const link = row.querySelector("a"), whole = link.innerHTML, faults = [];
+	const optional = {
+		cause: e => e.matches(".cause"), note: e => e.matches(".state:not(.pill)"), sent: e => e.matches(".sent"),
+		label: e => e.matches(".label:not(.sent, .bad)"), pin: e => e.ariaLabel === "pinned", bad: e => e.matches(".bad"),
+		replays: e => e.matches(".replays"), provider: e => e.matches(".provider"), ms: e => e.matches(".ms"),
+	}, names = Object.keys(optional);
+	for (let set = 0; set < 1 << names.length; set++) {
+		const has = name => set >> names.indexOf(name) & 1;
+		if (has("cause") && has("note")) continue;
+		link.innerHTML = whole;
+		const element = (before, classes, text) => before.insertAdjacentHTML("beforebegin", "<span class='" + classes + "'>" + text + "</span>");
+		element(link.querySelector(".label"), "state queued", "queued");
+		element(link.querySelector(".label"), "label sent", "sent by alice");
+		element(link.querySelector(".replays"), "label bad", "expired signature");
+		if (!link.querySelector(".ms")) element(link.querySelector("time"), "ms", "1,234 ms");
+		for (const name of names) if (!has(name)) [...link.children].filter(optional[name]).forEach(e => e.remove());
+		link.querySelector(".what").classList.toggle("said", has("cause"));
+		const marks = ["cause", "note", "sent", "label", "bad"].filter(has).length;
+		link.className = (has("cause") ? "second" : "") + (marks > 0 ? " marked" : "") + (marks > 1 ? " crowded" : "");
+		const outer = link.getBoundingClientRect(), right = outer.right - parseFloat(getComputedStyle(link).paddingRight);
+		const boxes = [...link.children].filter(e => e.checkVisibility()).map(e => [e.className || e.ariaLabel || e.localName, e.getBoundingClientRect()]);
+		const fault = text => faults.push(names.filter(has).join(" ") + ": " + text);
+		boxes.forEach(([name, box], i) => {
+			if (box.top < outer.top - 1 || box.bottom > outer.bottom + 1 || box.right > right + 1) fault(name + " is cut off");
+			if (/what/.test(name) && box.width < 40) fault("the event type has " + box.width + " px");
+			for (const [other, b] of boxes.slice(i + 1)) {
+				if (Math.min(box.right, b.right) - Math.max(box.left, b.left) > 1 && Math.min(box.bottom, b.bottom) - Math.max(box.top, b.top) > 4) fault(name + " covers " + other);
+			}
+		});
+	}
+	link.innerHTML = whole;
+	return faults;
+})(document.getElementById("%s"))`
+
+// TestBrowserRowsCutNothingOff: whatever marks, labels and notes a row has, each of them is within the row and covers no
+// other one, on every screen, with a mouse and on a touch screen.
+func TestBrowserRowsCutNothingOff(t *testing.T) {
+	r := newFixture(t)
+	r.online()
+	r.answers(failing(`{"error":"orders: no customer with this name, so that no invoice was sent"}`))
+	id := r.send(stripe("customer.subscription.updated", 1)).String()
+	r.replay(id)
+	r.submit("/events/"+id+"/mark", url.Values{"pinned": {"on"}, "label": {"regression-of-the-checkout"}}, 200)
+	b := newBrowser(t, r)
+	for _, width := range []int64{360, 390, 768, 1024, 1280, 1440, 1920} {
+		b.show("/aliases/hook", width, 900, "crowded")
+		for _, screen := range []string{"touch", "mouse"} {
+			if screen == "mouse" {
+				b.point()
+			}
+			if faults := value[[]string](b, fmt.Sprintf(crowdedRow, id)); len(faults) > 0 {
+				t.Errorf("at %d px, %s: %d faults, such as\n%s", width, screen, len(faults), strings.Join(faults[:min(len(faults), 8)], "\n"))
+			}
 		}
 	}
 }

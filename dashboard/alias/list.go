@@ -101,9 +101,15 @@ func (v *Row) hover() string {
 	return strings.Join(lines, "\n")
 }
 
-// marked reports whether the row has a label, or a note that looks like a label.
-func (v *Row) marked() bool {
-	return v.Label != nil || SentBy(v.Summary) != "" || v.BadSignature() != ""
+// marks returns how many of these the row has: an error message, a note, labels. A row with one of them has a second
+// line in a narrow list, and a row with two of them also in a list of medium width.
+func (v *Row) marks() (n int) {
+	for _, has := range []bool{v.says(), v.Note != "", v.Label != nil, SentBy(v.Summary) != "", v.BadSignature() != ""} {
+		if has {
+			n++
+		}
+	}
+	return n
 }
 
 // says reports whether the row shows the error message of the response. It does not if the row has a note.

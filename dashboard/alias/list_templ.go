@@ -561,7 +561,7 @@ func eventRow(v Row, current bool) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		var templ_7745c5c3_Var28 = []any{templ.KV("second", v.says() || v.EventType != "" && page.ViewerOf(ctx).Comfortable()), templ.KV("marked", v.marked())}
+		var templ_7745c5c3_Var28 = []any{templ.KV("second", v.says() || v.EventType != "" && page.ViewerOf(ctx).Comfortable()), templ.KV("marked", v.marks() > 0), templ.KV("crowded", v.marks() > 1)}
 		templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var28...)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
@@ -589,7 +589,7 @@ func eventRow(v Row, current bool) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		if v.marked() || v.says() || v.EventType != "" && page.ViewerOf(ctx).Comfortable() {
+		if v.marks() > 0 || v.EventType != "" && page.ViewerOf(ctx).Comfortable() {
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 50, " class=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
