@@ -3,6 +3,7 @@ package migrations_test
 import (
 	"io/fs"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,7 +12,8 @@ import (
 	"relay/migrations"
 )
 
-// Both engines must have the same number of migrations, so that a version number has one meaning.
+// Both engines have the same versions, and no engine has two files of one version, so that a version number has
+// one meaning.
 func TestEqualVersions(t *testing.T) {
 	t.Parallel()
 	sqlite, postgres := versions(t, migrations.SQLite()), versions(t, migrations.Postgres())
@@ -34,6 +36,9 @@ func versions(t *testing.T, dir fs.FS) []string {
 		version, _, ok := strings.Cut(name, "_")
 		if !ok || len(version) != 5 {
 			t.Errorf("%s: name must start with five digits and an underscore", name)
+		}
+		if slices.Contains(out, version) {
+			t.Errorf("%s: there is another file of this version", name)
 		}
 		out = append(out, version)
 	}

@@ -5,10 +5,14 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
+	"regexp"
+	"slices"
 	"testing"
 	"time"
 
 	"relay"
+	"relay/migrations"
 )
 
 // begun opens a transaction outside the store and runs the given statements in it.
@@ -127,6 +131,46 @@ func TestCloseEndsTheCount(t *testing.T) {
 	}
 }
 
+// undoing has, for each kind of statement in a migration, the statement that undoes it.
+var undoing = []struct {
+	done *regexp.Regexp
+	undo string
+}{
+	{regexp.MustCompile(`^ALTER TABLE (\w+) ADD COLUMN (\w+) .*`), `ALTER TABLE $1 DROP COLUMN $2`},
+	{regexp.MustCompile(`^CREATE TABLE (\w+) .*`), `DROP TABLE $1`},
+	{regexp.MustCompile(`^CREATE INDEX (\w+) .*`), `DROP INDEX $1`},
+	{regexp.MustCompile(`^CREATE FUNCTION (\w+) .*`), `DROP FUNCTION $1`},
+	{regexp.MustCompile(`^UPDATE .*`), `SELECT 1`}, // the new values may stay
+}
+
+// undone returns the statements that undo the migrations of Postgres from a version on.
+func undone(t *testing.T, from int) (undo []string) {
+	t.Helper()
+	names, err := fs.Glob(migrations.Postgres(), "*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names[from-1:] {
+		text, err := fs.ReadFile(migrations.Postgres(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, statement := range regexp.MustCompile(`(?m)^[A-Z]+ .*`).FindAllString(string(text), -1) {
+			before := len(undo)
+			for _, kind := range undoing {
+				if kind.done.MatchString(statement) {
+					undo = append(undo, kind.done.ReplaceAllString(statement, kind.undo))
+				}
+			}
+			if len(undo) == before {
+				t.Fatalf("%s: the variable undoing has no line for %s", name, statement)
+			}
+		}
+	}
+	slices.Reverse(undo)
+	return undo
+}
+
 // While a backup reads a table, the migration of a newer version waits for it. No other query waits for the
 // migration.
 func TestMigrationBesideALongReader(t *testing.T) {
@@ -134,13 +178,7 @@ func TestMigrationBesideALongReader(t *testing.T) {
 	o := engines(t)["postgres"]
 	s := mustServe(t, o)
 	alias, db := withAlias(t, s), database(t, o)
-	older := begun(t, db, `ALTER TABLE events DROP COLUMN host_refused_by`, `ALTER TABLE attempts DROP COLUMN caller_gone`,
-		`DROP TABLE sender_secrets`, `ALTER TABLE attempts DROP COLUMN via`, `ALTER TABLE audit DROP COLUMN via`, `ALTER TABLE events DROP COLUMN sent`,
-		`ALTER TABLE events DROP COLUMN signature`, `ALTER TABLE aliases DROP COLUMN handshakes`, `ALTER TABLE aliases DROP COLUMN answers`,
-		`ALTER TABLE events DROP COLUMN handshake`, `ALTER TABLE events DROP COLUMN missed_handshake`,
-		`ALTER TABLE accounts DROP COLUMN max_storage`, `ALTER TABLE accounts DROP COLUMN max_queue`, `ALTER TABLE spool_marks DROP COLUMN moved_at`,
-		`ALTER TABLE queue DROP COLUMN by_user`,
-		`DELETE FROM goose_db_version WHERE version_id >= 12`)
+	older := begun(t, db, append(undone(t, 12), `DELETE FROM goose_db_version WHERE version_id >= 12`)...)
 	if err := older.Commit(); err != nil {
 		t.Fatal(err)
 	}
