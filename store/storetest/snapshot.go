@@ -45,6 +45,7 @@ func (b *fixture) snapshotCases() map[string]snapshotCase {
 	rich.Attempts[0].ReceivedAt = rich.ReceivedAt
 	rich.Signature = &relay.Signature{Provider: "stripe", Verdict: "valid", Reason: "ok", Message: strange, SignedAt: rich.ReceivedAt.UTC().Truncate(time.Second), SecretID: "sec_a"}
 	rich.ForwardedLines = []byte("X-Forwarded-For: 203.0.113.9\r\n")
+	fillPlain(rich, strange)
 	sent := plain(relay.StateDelivering, "/sent")
 	sent.Sent = &relay.Sent{Actor: "user:alice", MadeFrom: rich.ID.String(), Changes: []string{"path", "body:/a\u0000"}, SignedBy: relay.SignedByClient}
 	half := plain(relay.StateDelivering, "/half")
@@ -85,6 +86,26 @@ func (b *fixture) snapshotCases() map[string]snapshotCase {
 		"missed":          {missed, nil, "", false},
 		"delivering":      {plain(relay.StateDelivering, "/delivering"), nil, "", false},
 		"without attempt": {rejected, nil, "", false},
+	}
+}
+
+// fillPlain gives a value to each text, number and flag of a new event that has none. Fields that come from the end
+// of an attempt, or that few events can have, stay as they are: they have cases of their own.
+func fillPlain(e *relay.Event, text string) {
+	own := []string{"Status", "HasLatency", "AttemptCount", "Blocker", "Cause", "HostRefusedBy", "Handshake", "MissedHandshake"}
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[relay.Event]()) {
+		field := reflect.ValueOf(e).Elem().FieldByIndex(f.Index)
+		if !field.IsZero() || slices.Contains(own, f.Name) {
+			continue
+		}
+		switch f.Type.Kind() {
+		case reflect.String:
+			field.SetString(text)
+		case reflect.Int:
+			field.SetInt(7)
+		case reflect.Bool:
+			field.SetBool(true)
+		}
 	}
 }
 
