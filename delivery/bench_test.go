@@ -26,7 +26,7 @@ func (s *nullStore) Finish(relay.ID, *relay.Attempt, string) *relay.Ticket { ret
 
 func (s *nullStore) CallerGone(relay.ID, int) *relay.Ticket { return s.done }
 
-func (s *nullStore) Amend(relay.ID, *relay.Message, *relay.Signature) *relay.Ticket { return s.done }
+func (s *nullStore) Amend(*relay.Event) *relay.Ticket { return s.done }
 
 func (s *nullStore) Requeue(relay.ID, int) *relay.Ticket { return s.done }
 

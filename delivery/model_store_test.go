@@ -127,8 +127,8 @@ func (g *slowStore) CallerGone(id relay.ID, n int) *relay.Ticket {
 	return g.step(func() *relay.Ticket { return g.Store.CallerGone(id, n) })
 }
 
-func (g *slowStore) Amend(id relay.ID, m *relay.Message, judged *relay.Signature) *relay.Ticket {
-	return g.step(func() *relay.Ticket { return g.Store.Amend(id, m, judged) })
+func (g *slowStore) Amend(e *relay.Event) *relay.Ticket {
+	return g.step(func() *relay.Ticket { return g.Store.Amend(e) })
 }
 
 func (g *slowStore) Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ticket {

@@ -39,9 +39,10 @@ type Journal interface {
 	// only after the Finish of the attempt.
 	CallerGone(id relay.ID, n int) *relay.Ticket
 	// Amend replaces the request message of an event that was accepted before its request was whole, and sets
-	// the replay blocker of the event according to the state of the body. judged replaces the stored verdict on
-	// the signature; nil keeps it.
-	Amend(id relay.ID, m *relay.Message, judged *relay.Signature) *relay.Ticket
+	// the replay blocker of the event according to the state of the body. Values of e that record.ReadRequest sets
+	// and that are stored in rare columns, such as the verdict on the signature, replace the stored ones; a zero value
+	// keeps them.
+	Amend(e *relay.Event) *relay.Ticket
 	// Requeue changes the state of an attempt from delivering back to queued. No byte of the attempt may have
 	// been sent. ReceivedAt stays the same.
 	Requeue(id relay.ID, n int) *relay.Ticket

@@ -71,10 +71,7 @@ func (d *Delivery) acceptNew(ctx context.Context, st *registry.Alias, out *relay
 	}
 	e := newEvent(in, h)
 	e.ID, e.Request, e.ForwardedLines, e.Sent = d.store.NewID(), out.Request, out.ForwardedLines, &out.Sent
-	e.Provider = record.Recognise(e.Request.Head, e.Request.Body.Data)
-	if secrets := st.Secrets(); len(secrets) > 0 {
-		e.Signature = record.JudgeEvent(e, d.opt.Site, secrets)
-	}
+	record.ReadRequest(e, e.Request.Body.Data, d.opt.Site, st.Secrets())
 	a := relay.Attempt{N: 1, Kind: relay.KindOriginal, State: relay.StateDelivering, ReceivedAt: now}
 	e.State, e.Attempts, e.AttemptCount = a.State, []relay.Attempt{a}, 1
 	// From now on the attempt counts as in progress.

@@ -214,13 +214,13 @@ func (s *memStore) CallerGone(id relay.ID, n int) *relay.Ticket {
 	})
 }
 
-func (s *memStore) Amend(id relay.ID, m *relay.Message, judged *relay.Signature) *relay.Ticket {
-	c := *m
+func (s *memStore) Amend(amended *relay.Event) *relay.Ticket {
+	c := amended.Request
 	return s.step("amend", func() ([]relay.Change, error) {
 		s.amends = append(s.amends, c)
-		if e := s.events[id]; e != nil {
-			if e.Request = c; judged != nil {
-				e.Signature = judged
+		if e := s.events[amended.ID]; e != nil {
+			if e.Request = c; amended.Signature != nil {
+				e.Signature = amended.Signature
 			}
 		}
 		return nil, nil

@@ -127,6 +127,17 @@ func AttemptsOf(attempts []relay.Attempt) List[Attempt] {
 	return list
 }
 
+// ReadRequest sets what an event tells about its request: the sender, and the verdict on the signature, which is nil
+// if secrets has none for it. The head of the request is whole; of the body, beginning is at least what Recognise
+// looks at, or all that has arrived. It runs again for a request whose body comes to its end after the event was
+// stored, see Amend of delivery.Journal.
+func ReadRequest(e *relay.Event, beginning []byte, site relay.Site, secrets relay.OpenSecrets) {
+	e.Provider = Recognise(e.Request.Head, beginning)
+	if len(secrets) > 0 {
+		e.Signature = JudgeEvent(e, site, secrets)
+	}
+}
+
 // Summarise returns the summary of an event. The event may have been read without its attempts and bodies.
 func Summarise(e *relay.Event, site relay.Site, now time.Time) *Summary {
 	path, exact := lossy(e.Target)

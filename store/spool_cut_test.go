@@ -155,7 +155,7 @@ func (c *told) run(s *store.Store, alias int64, rng *rand.Rand) {
 	if c.parts > 0 {
 		e.Request.Body.Parts, e.Request.Body.Stored, e.Request.Body.Data = c.parts, int64(size), nil
 	}
-	whole := e.Request
+	whole := *e
 	if c.amended = c.parts == 0 && rng.IntN(4) == 0; c.amended {
 		e.Request.Body = relay.Body{Data: []byte("a part"), Size: 6, State: relay.BodyReceiving}
 	}
@@ -164,7 +164,7 @@ func (c *told) run(s *store.Store, alias int64, rng *rand.Rand) {
 		<-steps[0].Done()
 	}
 	if c.amended {
-		steps = append(steps, s.Amend(c.id, &whole, nil))
+		steps = append(steps, s.Amend(&whole))
 	}
 	if c.requeued = rng.IntN(3) == 0; c.requeued {
 		steps = append(steps, s.Requeue(c.id, 1))

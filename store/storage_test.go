@@ -113,9 +113,9 @@ func TestStorageCountsAlike(t *testing.T) {
 		settled(t, s.Chunk(large.ID, 0, 0, make([]byte, relay.BodyPart)), s.Chunk(large.ID, 0, 1, make([]byte, 100)))
 		large.Request.Body = relay.Body{Parts: 1, Stored: relay.BodyPart, Size: relay.BodyPart, State: relay.BodyReceiving}
 		stored(t, s, large)
-		whole := large.Request
-		whole.Body = relay.Body{Parts: 2, Stored: relay.BodyPart + 100, Size: relay.BodyPart + 100, State: relay.BodyComplete}
-		settled(t, s.Amend(large.ID, &whole, nil))
+		whole := *large
+		whole.Request.Body = relay.Body{Parts: 2, Stored: relay.BodyPart + 100, Size: relay.BodyPart + 100, State: relay.BodyComplete}
+		settled(t, s.Amend(&whole))
 		rejected := eventAt(s, alias, time.Now(), relay.StateRejected, "")
 		rejected.Attempts = nil
 		stored(t, s, rejected)

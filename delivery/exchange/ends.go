@@ -210,7 +210,7 @@ func (x *run) refuse() Result {
 		body = relay.BodyNotSent
 	}
 	q.rec.stop(q.body)
-	q.fill(body)
+	q.fill(q.Event, body)
 	if sent {
 		q.addAttempt(relay.StateDelivering)
 	} else {

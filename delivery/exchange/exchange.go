@@ -24,7 +24,7 @@ type Journal interface {
 	Chunk(id relay.ID, n, i int, data []byte) *relay.Ticket
 	Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ticket
 	CallerGone(id relay.ID, n int) *relay.Ticket
-	Amend(id relay.ID, m *relay.Message, judged *relay.Signature) *relay.Ticket
+	Amend(e *relay.Event) *relay.Ticket
 }
 
 // Bodies reads the stored bodies of requests.

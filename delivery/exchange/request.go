@@ -380,7 +380,7 @@ func (q *Request) Prepare(state string) {
 	if q.rec.isWhole() {
 		q.accepted, body = acceptedWhole, relay.BodyComplete
 	}
-	q.fill(body)
+	q.fill(q.Event, body)
 	q.addAttempt(state)
 }
 
@@ -391,27 +391,14 @@ func (q *Request) addAttempt(state string) {
 	q.Event.State, q.Event.Attempts, q.Event.AttemptCount = state, []relay.Attempt{a}, 1
 }
 
-// fill copies the request that was received so far into the event.
-func (q *Request) fill(bodyState string) {
-	e := q.Event
+// fill copies the request that was received so far into e, which is the event or a copy of it.
+func (q *Request) fill(e *relay.Event, bodyState string) {
 	e.Request = q.rec.message(e.Request.Head, q.Head.Framing, bodyState)
 	beginning := e.Request.Body.Data
 	if e.Request.Body.Parts > 0 {
 		beginning = q.rec.first
 	}
-	e.Provider = record.Recognise(e.Request.Head, beginning)
-	e.Signature = q.judge(&e.Request)
-}
-
-// judge returns the verdict on the signature of the event, whose request is m; nil = the alias has no
-// secret for that signature.
-func (q *Request) judge(m *relay.Message) *relay.Signature {
-	if len(q.Secrets) == 0 {
-		return nil
-	}
-	e := *q.Event
-	e.Request = *m
-	return record.JudgeEvent(&e, q.o.Site, q.Secrets)
+	record.ReadRequest(e, beginning, q.o.Site, q.Secrets)
 }
 
 // Failed returns the attempt as failed, with why as the reason.

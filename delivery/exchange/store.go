@@ -226,8 +226,9 @@ func (x *run) amend() {
 		state = relay.BodyNotSent
 	}
 	q.rec.stop(q.body)
-	m := q.rec.message(q.Event.Request.Head, q.Head.Framing, state)
-	x.journal.Amend(q.Event.ID, &m, q.judge(&m))
+	e := *q.Event // the journal has the event itself, which therefore stays as it is
+	q.fill(&e, state)
+	x.journal.Amend(&e)
 }
 
 // joinSender waits a moment for a sender that has read the whole request and is in its last write: the

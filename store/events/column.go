@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -21,17 +22,16 @@ type NewRow struct {
 	Latency any // latency of attempt EndedN, in the form that LatencyMicros returns
 }
 
-// column is a column of the table of events. value returns the value that the insert writes; nil = the column
-// keeps its default until another statement sets it (see RareColumns). field returns the destination of the
-// column when a list reads a row; nil = lists do not read the column.
+// column is a column of the table of events. value returns the value that the insert writes. field returns the
+// destination of the column when a list reads a row; nil = lists do not read the column.
 type column struct {
 	name, postgresType string
 	value              func(*NewRow) any
 	field              func(*relay.Event) any
 }
 
-// eventColumns are the columns of events. The columns that the insert writes come first, in the order of the
-// parameters of InsertFunction.
+// eventColumns are the columns that the insert of an event writes, in the order of the parameters of
+// InsertFunction.
 var eventColumns = []column{
 	{"id", "uuid", func(r *NewRow) any { return r.ID }, func(e *relay.Event) any { return &e.ID }},
 	{"alias_id", "bigint", func(r *NewRow) any { return r.AliasID }, func(e *relay.Event) any { return &e.AliasID }},
@@ -57,23 +57,32 @@ var eventColumns = []column{
 	{"ended_n", "bigint", func(r *NewRow) any { return r.EndedN }, nil},
 	{"blocker", "text", func(r *NewRow) any { return r.Blocker }, func(e *relay.Event) any { return &e.Blocker }},
 	{"req_size", "bigint", func(r *NewRow) any { return r.Request.Body.Size }, func(e *relay.Event) any { return &e.Request.Body.Size }},
-
-	{"host_refused_by", "text", nil, func(e *relay.Event) any { return &e.HostRefusedBy }},
-	{"handshake", "text", nil, func(e *relay.Event) any { return &e.Handshake }},
-	{"missed_handshake", "text", nil, func(e *relay.Event) any { return &e.MissedHandshake }},
-	{"sent", "text", nil, func(e *relay.Event) any { return sentColumn(&e.Sent) }},
-	{"signature", "text", nil, func(e *relay.Event) any { return signatureColumn(&e.Signature) }},
 }
 
-// EventColumns are the columns that the insert of an event writes, and EventTypes their types in Postgres.
+// rareColumn is a column with a text that few new events have. A separate statement sets it after the insert,
+// which therefore has no parameter for it. value returns the text for a new event and its attempt, which is empty
+// if there is none; "" = the event has none. field is as in column.
+type rareColumn struct {
+	name  string
+	value func(*relay.Event, *relay.Attempt) string
+	field func(*relay.Event) any
+}
+
+var rareColumns = []rareColumn{
+	{"sent", func(e *relay.Event, _ *relay.Attempt) string { return SentText(e.Sent) }, func(e *relay.Event) any { return sentColumn(&e.Sent) }},
+	{"signature", func(e *relay.Event, _ *relay.Attempt) string { return SignatureText(e.Signature) }, func(e *relay.Event) any { return signatureColumn(&e.Signature) }},
+	{"handshake", func(_ *relay.Event, a *relay.Attempt) string { return a.Handshake }, func(e *relay.Event) any { return &e.Handshake }},
+	{"missed_handshake", func(e *relay.Event, _ *relay.Attempt) string { return e.MissedHandshake }, func(e *relay.Event) any { return &e.MissedHandshake }},
+	{"host_refused_by", Refusal, func(e *relay.Event) any { return &e.HostRefusedBy }},
+}
+
+// EventColumns are the names of eventColumns, and EventTypes their types in Postgres.
 var EventColumns, EventTypes = inserted()
 
 func inserted() (names, types string) {
 	for _, c := range eventColumns {
-		if c.value != nil {
-			names += ", " + c.name
-			types += " " + c.postgresType
-		}
+		names += ", " + c.name
+		types += " " + c.postgresType
 	}
 	return strings.TrimPrefix(names, ", "), strings.TrimPrefix(types, " ")
 }
@@ -82,32 +91,104 @@ func inserted() (names, types string) {
 func EventValues(r *NewRow) []any {
 	values := make([]any, 0, len(eventColumns))
 	for _, c := range eventColumns {
-		if c.value != nil {
-			values = append(values, c.value(r))
-		}
+		values = append(values, c.value(r))
 	}
 	return values
 }
 
-// listColumns are the columns of eventFields.
-var listColumns = func() (list string) {
+// readColumns are the columns of eventColumns and rareColumns that lists read; those of rareColumns have no value.
+var readColumns = func() (list []column) {
 	for _, c := range eventColumns {
 		if c.field != nil {
-			list += "e." + c.name + ", "
+			list = append(list, c)
 		}
+	}
+	for _, c := range rareColumns {
+		list = append(list, column{name: c.name, field: c.field})
+	}
+	return list
+}()
+
+// listColumns are the columns of eventFields.
+var listColumns = func() (list string) {
+	for _, c := range readColumns {
+		list += "e." + c.name + ", "
 	}
 	return list + "al.name AS alias"
 }()
 
 // eventFields returns the destinations of the columns of a list row.
 func eventFields(e *relay.Event) []any {
-	fields := make([]any, 0, len(eventColumns)+1)
-	for _, c := range eventColumns {
-		if c.field != nil {
-			fields = append(fields, c.field(e))
-		}
+	fields := make([]any, 0, len(readColumns)+1)
+	for _, c := range readColumns {
+		fields = append(fields, c.field(e))
 	}
 	return append(fields, &e.Alias)
+}
+
+// textColumns are the readColumns whose text is a field of the event as it is.
+var textColumns = func() (list []column) {
+	var e relay.Event
+	for _, c := range readColumns {
+		if _, ok := c.field(&e).(*string); ok {
+			list = append(list, c)
+		}
+	}
+	return list
+}()
+
+// MakeStorable changes the texts of an event to those that a read of its row returns.
+func MakeStorable(e *relay.Event) {
+	for _, c := range textColumns {
+		text := c.field(e).(*string)
+		*text = db.StorableText(*text)
+	}
+}
+
+// Amended returns a new event with those texts of rareColumns that an Amend of the event has.
+func Amended(e, amend *relay.Event) *relay.Event {
+	out := *e
+	for _, c := range rareColumns {
+		if text := c.value(amend, &noAttempt); text != "" {
+			switch to := c.field(&out).(type) {
+			case *string:
+				*to = text
+			case db.Column:
+				to(text)
+			}
+		}
+	}
+	return &out
+}
+
+// noAttempt is the attempt of a new event that has none.
+var noAttempt relay.Attempt
+
+// RareColumns are the statements that set the columns of which few new events have a value. Values returns the
+// parameters for a new event and its attempt, or nil if they have no value. The attempt may be nil.
+var RareColumns = func() (list []RareColumn) {
+	for _, c := range rareColumns {
+		set := db.NewStatement(`uuid text`, `WITH v (vid, vtext) AS (%s) UPDATE events SET `+c.name+` = v.vtext FROM v WHERE id = v.vid {id}`)
+		list = append(list, RareColumn{set, func(e *relay.Event, a *relay.Attempt) []any {
+			text := c.value(e, cmp.Or(a, &noAttempt))
+			if text == "" {
+				return nil
+			}
+			return []any{e.ID, db.StorableText(text)}
+		}})
+	}
+	return append(list, RareColumn{SetCallerGone, func(e *relay.Event, a *relay.Attempt) []any {
+		if a == nil || !a.CallerGone {
+			return nil
+		}
+		return []any{e.ID, a.N}
+	}})
+}()
+
+// RareColumn is an element of RareColumns.
+type RareColumn struct {
+	Set    *db.Statement
+	Values func(*relay.Event, *relay.Attempt) []any
 }
 
 // latencyColumn returns the destination of a latency; NULL means that the event has none.

@@ -89,7 +89,7 @@ var EndEvent = db.NewStatement(`uuid bigint bigint text text bigint bigint text`
 // SetHostRefusedBy stores the name of the framework that refused the Host header of an event. Its parameters
 // for each event are the id, the number of the attempt and the name; an event of which a later attempt has
 // ended stays unchanged. The statement runs after EndEvent, which clears the name, and after the insert of an
-// event with its end. Few responses are refusals, so EndEvent and the insert have no parameter for the name.
+// event with its end. Few responses are refusals, so EndEvent has no parameter for the name.
 var SetHostRefusedBy = db.NewStatement(`uuid bigint text`,
 	`WITH v (vid, vn, vname) AS (%s) UPDATE events SET host_refused_by = v.vname FROM v WHERE id = v.vid AND ended_n = v.vn {id}`)
 
@@ -100,11 +100,10 @@ var SetRedirected = db.NewStatement(`uuid bigint text bytea`,
 	`WITH v (vid, vn, vhost, vtarget) AS (%s) UPDATE events SET host_refused_by = '`+record.RedirectedToSelf+`' FROM v
 		WHERE id = v.vid AND ended_n = v.vn AND target = v.vtarget AND (LOWER(host) = v.vhost OR LOWER(host) LIKE v.vhost || ':%') {id}`)
 
-// SetHandshakes stores for each event the name of the challenge that the relay has answered, and the name of
-// the challenge that it has not answered. Few events have a challenge, so the insert of events has no
-// parameters for them.
-var SetHandshakes = db.NewStatement(`uuid text text`,
-	`WITH v (vid, vname, vmissed) AS (%s) UPDATE events SET handshake = v.vname, missed_handshake = v.vmissed FROM v WHERE id = v.vid {id}`)
+// SetHandshake stores for each event the name of the challenge that the relay has answered. Few events have a
+// challenge, so EndEvent has no parameter for it.
+var SetHandshake = db.NewStatement(`uuid text`,
+	`WITH v (vid, vname) AS (%s) UPDATE events SET handshake = v.vname, missed_handshake = '' FROM v WHERE id = v.vid {id}`)
 
 // RefusedBy returns the name of the framework whose response to an attempt refuses the request because of its
 // host name or scheme; "" = none. A response that is stored in parts is too large to be such a refusal.
@@ -126,59 +125,17 @@ func Refusal(e *relay.Event, a *relay.Attempt) string {
 	return ""
 }
 
-// RareColumns are columns for which few new events have a value. A separate statement sets each of them after
-// the insert, which therefore has no parameters for them. Values returns the parameters of that statement for
-// a new event and its attempt, or nil if they have no value for the column. The attempt may be nil.
-var RareColumns = []struct {
-	Set    *db.Statement
-	Values func(e *relay.Event, a *relay.Attempt) []any
-}{
-	{SetSent, func(e *relay.Event, _ *relay.Attempt) []any {
-		if e.Sent == nil {
-			return nil
-		}
-		return []any{e.ID, SentText(e.Sent)}
-	}},
-	{SetSignature, func(e *relay.Event, _ *relay.Attempt) []any {
-		if e.Signature == nil {
-			return nil
-		}
-		return []any{e.ID, SignatureText(e.Signature)}
-	}},
-	{SetHandshakes, func(e *relay.Event, a *relay.Attempt) []any {
-		if a != nil && (a.Handshake != "" || e.MissedHandshake != "") {
-			return []any{e.ID, a.Handshake, e.MissedHandshake}
-		}
-		return nil
-	}},
-	{SetCallerGone, func(e *relay.Event, a *relay.Attempt) []any {
-		if a != nil && a.CallerGone {
-			return []any{e.ID, a.N}
-		}
-		return nil
-	}},
-	{SetHostRefusedBy, func(e *relay.Event, a *relay.Attempt) []any {
-		if a != nil {
-			if by := Refusal(e, a); by != "" {
-				return []any{e.ID, a.N, by}
-			}
-		}
-		return nil
-	}},
-}
-
 // SetCallerGone stores that the callers of attempts did not get the whole response. Few callers leave early,
 // and often this is noticed only after the end of the attempt was stored. The statement that ends attempts
 // therefore has no parameter for it.
 var SetCallerGone = db.NewStatement(`uuid bigint`,
 	`WITH v (vid, vn) AS (%s) UPDATE attempts SET caller_gone = 1 FROM v WHERE event_id = v.vid AND n = v.vn {event_id}`)
 
-// SetSent stores the way in which a new event was made. It runs after the insert: few events are sent
-// by Relay, so the insert has no parameter for it.
-var SetSent = db.NewStatement(`uuid text`, `WITH v (vid, vsent) AS (%s) UPDATE events SET sent = v.vsent FROM v WHERE id = v.vid {id}`)
-
-// SentText returns the stored form of a Sent.
+// SentText returns the stored form of a Sent; "" for nil.
 func SentText(s *relay.Sent) string {
+	if s == nil {
+		return ""
+	}
 	text, _ := json.Marshal(s) // never fails, because the fields are texts
 	return string(text)
 }

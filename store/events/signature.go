@@ -11,13 +11,12 @@ import (
 	"relay/store/people"
 )
 
-// SetSignature stores the signature verdicts of events. It runs after the insert of a new event: few
-// aliases have secrets of senders, so the insert has no parameter for the verdict.
-var SetSignature = db.NewStatement(`uuid text`, `WITH v (vid, vsignature) AS (%s) UPDATE events SET signature = v.vsignature FROM v WHERE id = v.vid {id}`)
-
-// SignatureText returns the stored form of a Signature: the verdict, a space, and the other fields as JSON. The
-// verdict comes first, so that lists can filter by it.
+// SignatureText returns the stored form of a Signature: the verdict, a space, and the other fields as JSON; ""
+// for nil. The verdict comes first, so that lists can filter by it.
 func SignatureText(s *relay.Signature) string {
+	if s == nil {
+		return ""
+	}
 	stored := *s
 	stored.Provider, stored.Message = db.StorableText(stored.Provider), db.StorableText(stored.Message)
 	text, _ := json.Marshal(&stored) // never fails, because the fields are texts and a time

@@ -312,7 +312,7 @@ type newRows struct {
 
 func (r *newRows) add(by *writeTarget, f *newEvent) error {
 	e, a := f.event, f.attempt
-	r.row = f.row()
+	f.storeRow(&r.row)
 	r.events = append(r.events, events.EventValues(&r.row))
 	r.payloads = append(r.payloads, events.PayloadValues(e.ID, 0, f.request, e.ForwardedLines, nil))
 	if a == nil {
@@ -352,8 +352,8 @@ func (j *Journal) writeRound(w *writer, round []*step) error {
 		case spool.Finish:
 			finishes = append(finishes, st)
 		case spool.Amend:
-			if err = w.amend(st); err == nil && st.err == nil && st.Signature != nil {
-				j.opt.Judged(st.Signature, time.Now())
+			if err = w.amend(st); err == nil && st.err == nil && st.Event.Signature != nil {
+				j.opt.Judged(st.Event.Signature, time.Now())
 			}
 		case spool.Requeue:
 			err = w.requeueAttempt(st)
@@ -371,7 +371,7 @@ func (j *Journal) writeRound(w *writer, round []*step) error {
 // amend replaces the request of an event. If not all parts of the new request are stored, the request
 // stays as it was accepted.
 func (w *writer) amend(st *step) error {
-	m := st.Message
+	m := &st.Event.Request
 	if ok, err := w.partsStored(st.ID, 0, m.Body.Parts); err != nil || !ok {
 		st.err = events.ErrPartsLost
 		return err
@@ -395,8 +395,12 @@ func (w *writer) amend(st *step) error {
 	request := events.PayloadValues(st.ID, 0, m, nil, nil)[2:12] // the key, extra and interim do not change
 	w.Do(`UPDATE payloads SET head = ?, lines = ?, framing = ?, codec = ?, body = ?, parts = ?, stored = ?, size = ?, sha256 = ?,
 		state = ? WHERE event_id = ? AND n = 0`, append(request, st.ID)...)
-	if st.Signature != nil {
-		w.Do(`UPDATE events SET signature = ? WHERE id = ?`, events.SignatureText(st.Signature), st.ID)
+	for _, column := range events.RareColumns {
+		if values := column.Values(st.Event, nil); values != nil {
+			if err := w.Run(column.Set, [][]any{values}); err != nil {
+				return err
+			}
+		}
 	}
 	w.Publish(relay.Change{Kind: relay.ChangeEvent, Alias: alias[0], Event: st.ID})
 	return nil

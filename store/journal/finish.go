@@ -159,13 +159,13 @@ func (w *writer) storeEnds(steps []*step, rows map[relay.ID]*events.AttemptRow) 
 			gone = append(gone, []any{st.ID, a.N})
 		}
 		if a.Handshake != "" {
-			handshakes = append(handshakes, []any{st.ID, a.Handshake, ""})
+			handshakes = append(handshakes, []any{st.ID, a.Handshake})
 		}
 	}
 	if err := w.Run(events.SetCallerGone, gone); err != nil {
 		return err
 	}
-	if err := w.Run(events.SetHandshakes, handshakes); err != nil {
+	if err := w.Run(events.SetHandshake, handshakes); err != nil {
 		return err
 	}
 	if err := w.Run(insertPayloads, payloads); err != nil {

@@ -10,33 +10,31 @@ import (
 	"relay/store/events"
 )
 
-// stored returns the event in the form in which its row is read back: with the outcome of its attempt,
-// times in microseconds, and texts that both engines accept.
-func (f *newEvent) stored() relay.Event {
-	e, a := *f.event, f.attempt
+// store sets e to the event in the form in which its row is read back: with the outcome of its attempt, times in
+// microseconds, and texts that both engines accept.
+func (f *newEvent) store(e *relay.Event) {
+	*e = *f.event
+	a := f.attempt
 	e.ReceivedAt, e.State, e.Blocker = db.StoredTime(e.ReceivedAt), events.States[f.state], blockerOf(f)
 	e.LastReceivedAt, e.Target = e.ReceivedAt, db.NonNil(e.Target)
 	e.Request, e.ForwardedLines, e.Attempts = relay.Message{Body: relay.Body{Size: f.request.Body.Size}}, nil, nil
-	p := &e.Provider
-	for _, text := range []*string{&e.Method, &e.Host, &p.Name, &p.EventType, &p.DeliveryID} {
-		*text = db.StorableText(*text)
-	}
 	if e.Signature != nil {
 		kept := *e.Signature
 		kept.Provider, kept.Message = db.StorableText(kept.Provider), db.StorableText(kept.Message)
 		e.Signature = &kept
 	}
+	p := &e.Provider
 	p.SignedAt, p.Tolerance = db.StoredTime(p.SignedAt), p.Tolerance.Truncate(time.Microsecond)
 	e.Status, e.Latency, e.HasLatency, e.AttemptCount = 0, 0, false, 0
 	if a != nil {
 		e.LastReceivedAt, e.AttemptCount, e.Error = db.StoredTime(a.ReceivedAt), a.N, cmp.Or(e.Error, a.Error)
 		if f.ended() {
-			events.SetOutcome(&e, a)
+			events.SetOutcome(e, a)
 			e.Handshake = a.Handshake
 		}
 	}
 	e.Error = events.StoredFault(e.Error)
-	return e
+	events.MakeStorable(e)
 }
 
 // ended reports whether the first attempt has ended.
@@ -44,13 +42,13 @@ func (f *newEvent) ended() bool {
 	return f.attempt != nil && f.attempt.State != relay.StateQueued && f.attempt.State != relay.StateDelivering
 }
 
-// row returns the row of the event.
-func (f *newEvent) row() events.NewRow {
-	row := events.NewRow{Event: f.stored(), State: f.state}
+// storeRow sets row to the row of the event.
+func (f *newEvent) storeRow(row *events.NewRow) {
+	f.store(&row.Event)
+	row.State, row.EndedN, row.Latency = f.state, 0, nil
 	if f.ended() {
 		row.EndedN, row.Latency = f.attempt.N, events.LatencyMicros(f.attempt)
 	}
-	return row
 }
 
 // blockerOf returns the reason why a new event cannot be replayed, "" if it can.
@@ -61,7 +59,7 @@ func blockerOf(f *newEvent) string {
 	case f.state == events.Incomplete:
 		return relay.BlockedIncomplete
 	case f.blocker != "":
-		return db.StorableText(f.blocker)
+		return f.blocker
 	}
 	return events.BodyBlocker(f.request.Body.State)
 }
@@ -75,9 +73,10 @@ func (f *newEvent) snapshot(node string) (*relay.Event, *relay.Attempt) {
 	if f.event.Alias == "" {
 		return nil, nil
 	}
-	e, a := f.stored(), f.attempt
+	e, a := &relay.Event{}, f.attempt
+	f.store(e)
 	if a == nil || a.State == relay.StateQueued { // only the queue knows the position of a queued attempt
-		return &e, nil
+		return e, nil
 	}
 	shown := events.AttemptSnapshot(a, node)
 	switch {
@@ -86,5 +85,5 @@ func (f *newEvent) snapshot(node string) (*relay.Event, *relay.Attempt) {
 	case a.Status >= http.StatusBadRequest:
 		return nil, nil
 	}
-	return &e, shown
+	return e, shown
 }

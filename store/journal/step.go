@@ -67,8 +67,8 @@ func (j *Journal) CallerGone(id relay.ID, n int) *relay.Ticket {
 }
 
 // Amend replaces the request of an event; see delivery.Journal.
-func (j *Journal) Amend(id relay.ID, m *relay.Message, judged *relay.Signature) *relay.Ticket {
-	return j.enqueueStep(&step{Step: spool.Step{Kind: spool.Amend, ID: id, Message: m, Signature: judged, Size: messageSize(m)}})
+func (j *Journal) Amend(e *relay.Event) *relay.Ticket {
+	return j.enqueueStep(&step{Step: spool.Step{Kind: spool.Amend, ID: e.ID, Event: e, Size: messageSize(&e.Request)}})
 }
 
 // Requeue puts an attempt back to queued; see delivery.Journal.
@@ -188,10 +188,7 @@ func (u *eventSteps) merge() error {
 func (f *newEvent) mergeStep(st *step) bool {
 	switch st.Kind {
 	case spool.Amend:
-		if f.request = st.Message; st.Signature != nil {
-			e := *f.event
-			e.Signature, f.event = st.Signature, &e
-		}
+		f.request, f.event = &st.Event.Request, events.Amended(f.event, st.Event)
 		return true
 	case spool.Finish:
 		a := st.Attempt

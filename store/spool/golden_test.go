@@ -4,8 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/hex"
+	"flag"
+	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -16,8 +20,10 @@ import (
 	"relay"
 )
 
+var update = flag.Bool("update", false, "add the steps of new formats to the golden file")
+
 // goldenSteps returns steps of each format, and for each step the name of its line in the golden file.
-func goldenSteps() (names []string, steps []*Step) {
+func goldenSteps(t *testing.T) (names []string, steps []*Step) {
 	at := time.Date(2026, 11, 28, 12, 0, 0, 123456000, time.UTC)
 	id := relay.ID{1, 0x93, 0, 0, 0, 0, 0x70, 1, 0x80, 2, 3, 4, 5, 6, 7, 8}
 	body := func(text string) relay.Body {
@@ -50,7 +56,9 @@ func goldenSteps() (names []string, steps []*Step) {
 	}
 	add("accept", &Step{Kind: Accept, Event: event()})
 	add("chunk", &Step{Kind: Chunk, N: 2, I: 3, Data: []byte("part")})
-	add("amend", &Step{Kind: Amend, Message: &relay.Message{Head: []byte("h"), Body: relay.Body{Parts: 4, Size: 1 << 20, State: relay.BodyComplete}}})
+	add("amend", &Step{Kind: Amend, Event: &relay.Event{
+		ID: id, Request: relay.Message{Head: []byte("h"), Body: relay.Body{Parts: 4, Size: 1 << 20, State: relay.BodyComplete}},
+	}})
 	add("finish", &Step{Kind: Finish, Attempt: attempt(), State: relay.StateIncomplete})
 	add("requeue", &Step{Kind: Requeue, N: 5, State: "held"})
 	gone := attempt()
@@ -75,14 +83,25 @@ func goldenSteps() (names []string, steps []*Step) {
 	answered.Handshake = "slack"
 	add("finish of a challenge", &Step{Kind: Finish, Attempt: answered})
 	add("amend of a signed event", &Step{
-		Kind: Amend, Message: &relay.Message{Head: []byte("h"), Body: body("hi")},
-		Signature: &relay.Signature{Provider: "stripe", Verdict: "valid", Reason: "r", Message: "m", SignedAt: at, SecretID: "sec_1"},
+		Kind: Amend, Event: &relay.Event{
+			ID: id, Request: relay.Message{Head: []byte("h"), Body: body("hi")},
+			Signature: &relay.Signature{Provider: "stripe", Verdict: "valid", Reason: "r", Message: "m", SignedAt: at, SecretID: "sec_1"},
+		},
 	})
+	for _, f := range taggedFields {
+		accepted, amended := event(), &relay.Event{ID: id, Request: relay.Message{Head: []byte("h"), Body: body("hi")}}
+		for _, e := range []*relay.Event{accepted, amended} {
+			fill(t, rand.New(rand.NewPCG(1, 2)), reflect.ValueOf(e).Elem().Field(f.index))
+		}
+		name := reflect.TypeFor[relay.Event]().Field(f.index).Name
+		add("accept with "+name, &Step{Kind: Accept, Event: accepted})
+		add("amend with "+name, &Step{Kind: Amend, Event: amended})
+	}
 	return names, steps
 }
 
 // Steps in the spool of an earlier relayd can be read, and an earlier relayd can read steps
-// without new fields. A line of the golden file is never changed; new fields get new lines.
+// without new fields. A line of the golden file is never changed; new fields get new lines, which -update adds.
 func TestGoldenSteps(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("testdata/steps.txt")
@@ -96,10 +115,13 @@ func TestGoldenSteps(t *testing.T) {
 			t.Fatal(name, err)
 		}
 	}
-	names, steps := goldenSteps()
+	names, steps := goldenSteps(t)
 	formats := map[byte]bool{}
 	for i, name := range names {
 		got := appendStep(nil, steps[i])
+		if *update && golden[name] == nil {
+			golden[name], text = got, fmt.Appendf(text, "%s: %x\n", name, got)
+		}
 		if !bytes.Equal(got, golden[name]) {
 			t.Errorf("not as in the golden file:\n%s: %x", name, got)
 			continue
@@ -108,6 +130,11 @@ func TestGoldenSteps(t *testing.T) {
 		st, err := parseStep(golden[name])
 		if diff := cmp.Diff(steps[i], st, cmpopts.EquateComparable(netip.AddrPort{})); diff != "" || err != nil {
 			t.Error(name, err, diff)
+		}
+	}
+	if *update {
+		if err := os.WriteFile("testdata/steps.txt", text, 0o644); err != nil {
+			t.Fatal(err)
 		}
 	}
 	if len(golden) != len(names) {

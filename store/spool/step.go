@@ -1,11 +1,15 @@
 package spool
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
 	"time"
 
 	"relay"
@@ -27,15 +31,12 @@ const (
 type Step struct {
 	Kind    Kind
 	ID      relay.ID
-	Event   *relay.Event   // of an Accept
+	Event   *relay.Event   // of an Accept; of an Amend, where the file has only what the end of the request may change
 	Attempt *relay.Attempt // of a Finish
-	Message *relay.Message // of an Amend
-	// Signature of an Amend replaces that of the event; nil leaves the event's unchanged.
-	Signature *relay.Signature
-	Data      []byte // of a Chunk
-	N, I      int    // attempt number; part number
-	State     string // event state of a Finish, "" = the state of the attempt; "held" in a Requeue withholds the attempt: it removes the mark Released
-	Size      int64  // bytes of memory that the step holds while it waits; not in the file
+	Data    []byte         // of a Chunk
+	N, I    int            // attempt number; part number
+	State   string         // event state of a Finish, "" = the state of the attempt; "held" in a Requeue withholds the attempt: it removes the mark Released
+	Size    int64          // bytes of memory that the step holds while it waits; not in the file
 }
 
 // stepOverhead is the approximate size of an encoded step without its content.
@@ -43,17 +44,55 @@ const stepOverhead = 512
 
 // Formats of steps. The first byte of a step is its format: the lowest format that has all fields that the
 // step uses. An earlier relayd can therefore read steps without newer fields. Each format has the fields of
-// those before it. For a new field, add a format here and a call of coder.since at the place of the field.
-// Formats are never changed, see testdata/steps.txt.
+// those before it. A new field of the event has the number of a new format in its tag spool, such as
+// `spool:"7"`. Any other new field needs a format here and a call of coder.since at its place. Formats are never
+// changed, see testdata/steps.txt.
 const (
 	stepFormat        = 1
 	stepWithGone      = 2 // CallerGone of attempts
 	stepWithSent      = 3 // Sent of the event
 	stepWithSignature = 4 // Signature of the event
 	stepWithHandshake = 5 // Handshake and MissedHandshake of the event, Handshake of attempts
-	stepWithVerdict   = 6 // Signature of the step
-	newestFormat      = stepWithVerdict
+	stepWithVerdict   = 6 // Signature of the event of an Amend
 )
+
+// newestFormat is the last format.
+var newestFormat = func() byte {
+	newest := byte(stepWithVerdict)
+	for _, f := range taggedFields {
+		newest = max(newest, f.format)
+	}
+	return newest
+}()
+
+// taggedField is a field of a struct with the tag spool, which is the first format that has the field.
+type taggedField struct {
+	index  int
+	format byte
+}
+
+// taggedFields are those of an event, in the order in which they stand at its end in a step.
+var taggedFields = taggedIn(reflect.TypeFor[relay.Event]())
+
+func taggedIn(t reflect.Type) (list []taggedField) {
+	for i := range t.NumField() {
+		if format, err := strconv.ParseUint(t.Field(i).Tag.Get("spool"), 10, 8); err == nil {
+			list = append(list, taggedField{i, byte(format)})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b taggedField) int { return cmp.Compare(a.format, b.format) })
+	return list
+}
+
+// tagged encodes or decodes fields of the struct that v points to.
+func (c *coder) tagged(v any, fields []taggedField) {
+	for _, f := range fields {
+		field := reflect.ValueOf(v).Elem().Field(f.index)
+		if c.since(f.format, !field.IsZero()) {
+			c.fields(field.Addr().Interface())
+		}
+	}
+}
 
 var errStepDamaged = errors.New("a step of the spool cannot be read")
 
@@ -268,15 +307,32 @@ func (c *coder) fields(values ...any) {
 func (c *coder) step(st *Step) {
 	number(c, &st.Kind)
 	c.fields(&st.ID, &st.N, &st.I, &st.State, &st.Data)
-	optional(c, &st.Event, c.event)
-	optional(c, &st.Attempt, c.attempt)
-	optional(c, &st.Message, c.message)
-	if c.since(stepWithVerdict, st.Signature != nil) {
-		optional(c, &st.Signature, c.signature)
+	whole, amended := st.Event, st.Event
+	if st.Kind == Amend {
+		whole = nil
+	} else {
+		amended = nil
 	}
-	lacks := st.Kind == Accept && st.Event == nil || st.Kind == Finish && st.Attempt == nil || st.Kind == Amend && st.Message == nil
-	if c.reading && (lacks || st.Kind > Requeue) {
-		c.fail()
+	optional(c, &whole, c.event)
+	optional(c, &st.Attempt, c.attempt)
+	optional(c, &amended, func(e *relay.Event) { c.message(&e.Request) })
+	var judged *relay.Signature
+	if amended != nil {
+		judged = amended.Signature
+	}
+	if c.since(stepWithVerdict, judged != nil) {
+		optional(c, &judged, c.signature)
+	}
+	if amended != nil {
+		c.tagged(amended, taggedFields)
+	}
+	if c.reading {
+		if st.Event = whole; st.Kind == Amend && amended != nil {
+			amended.ID, amended.Signature, st.Event = st.ID, judged, amended
+		}
+		if st.Event == nil && (st.Kind == Accept || st.Kind == Amend) || st.Attempt == nil && st.Kind == Finish || st.Kind > Requeue {
+			c.fail()
+		}
 	}
 }
 
@@ -300,6 +356,7 @@ func (c *coder) event(e *relay.Event) {
 			list(c, &s.Changes, func(text *string) { c.fields(text) })
 		})
 	}
+	c.tagged(e, taggedFields)
 }
 
 func (c *coder) signature(s *relay.Signature) {

@@ -30,20 +30,26 @@ func TestStepRoundTrip(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		st := &Step{Event: &relay.Event{}, Attempt: &relay.Attempt{}, Message: &relay.Message{}}
+		st := &Step{Event: &relay.Event{}, Attempt: &relay.Attempt{}}
 		fill(t, rng, reflect.ValueOf(st.Event).Elem())
 		fill(t, rng, reflect.ValueOf(st.Attempt).Elem())
-		fill(t, rng, reflect.ValueOf(st.Message).Elem())
 		st.Kind, st.ID, st.N, st.I, st.State, st.Data = Kind(rng.IntN(5)), relay.ID{1, 2}, 3, 4, "failed", []byte("x")
 		got, err := parseStep(appendStep(nil, st))
 		if err != nil {
 			t.Fatal(err)
 		}
+		if st.Kind == Amend {
+			e := &relay.Event{ID: st.ID, Request: st.Event.Request, Signature: st.Event.Signature}
+			for _, f := range taggedFields {
+				reflect.ValueOf(e).Elem().Field(f.index).Set(reflect.ValueOf(st.Event).Elem().Field(f.index))
+			}
+			st.Event = e
+		}
 		if diff := cmp.Diff(st, got, same); diff != "" {
 			t.Fatal(diff)
 		}
 	}
-	whole := appendStep(nil, &Step{Event: &relay.Event{}, Attempt: &relay.Attempt{}, Message: &relay.Message{}, ID: relay.ID{1}})
+	whole := appendStep(nil, &Step{Event: &relay.Event{}, Attempt: &relay.Attempt{}, ID: relay.ID{1}})
 	for n := range whole {
 		if _, err := parseStep(whole[:n]); err == nil {
 			t.Errorf("%d of %d bytes of a step are taken for a step", n, len(whole))
@@ -53,6 +59,30 @@ func TestStepRoundTrip(t *testing.T) {
 		got, err := parseStep(appendStep(nil, st))
 		if diff := cmp.Diff(st, got, same); diff != "" || err != nil {
 			t.Error(diff, err)
+		}
+	}
+}
+
+// A field with the tag spool survives in the format of its tag, and is not in lower formats.
+func TestTaggedFields(t *testing.T) {
+	t.Parallel()
+	type fields struct {
+		B string `spool:"8"`
+		A int    `spool:"7"`
+		C int
+	}
+	tagged := taggedIn(reflect.TypeFor[fields]())
+	for v, format := range map[fields]byte{{}: 0, {A: 5}: 7, {B: "x"}: 8, {A: 5, B: "x"}: 8} {
+		first := coder{format: stepFormat}
+		if first.tagged(&v, tagged); first.needed != format || len(first.b) > 0 {
+			t.Errorf("%+v needs format %d, and has %d bytes in the first one", v, first.needed, len(first.b))
+		}
+		whole := coder{format: format}
+		whole.tagged(&v, tagged)
+		var got fields
+		read := coder{b: whole.b, reading: true, format: format}
+		if read.tagged(&got, tagged); got != v || read.err != nil || len(read.b) > 0 {
+			t.Errorf("%+v became %+v, %v", v, got, read.err)
 		}
 	}
 }
@@ -99,13 +129,13 @@ func fill(t *testing.T, rng *rand.Rand, v reflect.Value) {
 	}
 }
 
-// A step of kind Accept, Finish or Amend without its event, attempt or message is refused.
+// A step of kind Accept, Finish or Amend without its event or attempt is refused.
 func TestStepThatLacksItsContentIsDamaged(t *testing.T) {
 	t.Parallel()
 	for kind := Accept; kind <= Requeue; kind++ {
 		_, err := parseStep(appendStep(nil, &Step{Kind: kind}))
 		if empty := kind != Accept && kind != Finish && kind != Amend; (err == nil) != empty {
-			t.Errorf("a step of kind %d without event, attempt and message: %v", kind, err)
+			t.Errorf("a step of kind %d without event and attempt: %v", kind, err)
 		}
 	}
 }

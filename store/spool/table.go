@@ -247,7 +247,11 @@ type Refused struct {
 // Refuse returns the line of a step that the database refuses for a reason.
 func Refuse(st *Step, reason string) Refused {
 	kind := []string{"accept", "chunk", "amend", "finish", "requeue"}[st.Kind]
-	return Refused{Reason: reason, Kind: kind, Event: st.ID.String(), N: st.N, I: st.I, Request: st.Event, End: st.Attempt, Message: st.Message, Data: st.Data}
+	r := Refused{Reason: reason, Kind: kind, Event: st.ID.String(), N: st.N, I: st.I, Request: st.Event, End: st.Attempt, Data: st.Data}
+	if st.Kind == Amend {
+		r.Request, r.Message = nil, &st.Event.Request
+	}
+	return r
 }
 
 // Quarantine durably appends steps that the database will never accept to the file RefusedFile in dir,

@@ -140,8 +140,7 @@ func (b *fixture) lostAccept() {
 	unknown := b.NewID()
 	b.want(relay.CodeNotFound, b.done(b.Finish(unknown, ended(1, relay.StateDelivered, 200, ""), "")))
 	b.want(relay.CodeNotFound, b.done(b.Requeue(unknown, 1)))
-	m := message("x", "")
-	b.want(relay.CodeNotFound, b.done(b.Amend(unknown, &m, nil)))
+	b.want(relay.CodeNotFound, b.done(b.Amend(&relay.Event{ID: unknown, Request: message("x", "")})))
 }
 
 // answered checks an event that the relay itself answered: it can be replayed, and is found by the
@@ -223,8 +222,10 @@ func (b *fixture) amend() {
 				b.Errorf("before amend: %+v", got)
 			}
 		}
-		m := message("POST /am HTTP/1.1\r\n\r\n", "first and second")
-		b.ok(b.Amend(e.ID, &m, &relay.Signature{Provider: "stripe", Verdict: "valid", Reason: "ok"}))
+		b.ok(b.Amend(&relay.Event{
+			ID: e.ID, Request: message("POST /am HTTP/1.1\r\n\r\n", "first and second"),
+			Signature: &relay.Signature{Provider: "stripe", Verdict: "valid", Reason: "ok"},
+		}))
 		got := b.wantEvent(e.ID, relay.StateDelivered, relay.StateDelivered)
 		if got.Signature == nil || got.Signature.Verdict != "valid" {
 			b.Errorf("after amend the signature is %+v", got.Signature)
@@ -244,7 +245,7 @@ func (b *fixture) receiving() {
 		b.ok(b.Accept(e))
 		m := message("POST /lost-part HTTP/1.1\r\n\r\n", "")
 		m.Body = relay.Body{Parts: 2, Stored: relay.BodyPart + 1, Size: relay.BodyPart + 1, State: relay.BodyComplete}
-		b.want(relay.CodeStoreUnavailable, b.done(b.Amend(e.ID, &m, nil)))
+		b.want(relay.CodeStoreUnavailable, b.done(b.Amend(&relay.Event{ID: e.ID, Request: m})))
 		if got := b.read(e.ID).Request.Body.State; got != relay.BodyReceiving {
 			b.Errorf("during the attempt the request is %s", got)
 		}
