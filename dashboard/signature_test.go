@@ -30,6 +30,7 @@ func TestSignatureOnPages(t *testing.T) {
 		}
 	}
 	wants(r.get("/events/"+id, 200), `data-verdict="unchecked"`, "Try a secret", "Add the signing secret")
+	wants(r.get("/events/"+r.send(post("/hook", `{"a":1}`, "X-GitHub-Event: push")).String(), 200), "there is no signature", "{b} is the body")
 	wants(r.submit("/events/"+id+"/verify", url.Values{"secret": {value + "\n"}}, 200), `data-verdict="invalid"`, "without the space")
 	wants(r.submit("/events/"+id+"/verify", url.Values{"secret": {value}}, 200), `data-verdict="valid"`)
 	wants(r.get("/events/"+id, 200), `data-verdict="unchecked"`)

@@ -116,6 +116,9 @@ func (s *Scheme) checks(got *reading, v *Verdict, at time.Time) []Check {
 }
 
 func formDetail(got *reading) string {
+	if !got.present {
+		return "there is no signature"
+	}
 	switch got.fault {
 	case "":
 		return fmt.Sprintf("%d of a version that is checked", len(got.digests))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"io"
 	"net/http"
+	"strings"
 
 	"github.com/a-h/templ"
 
@@ -156,4 +157,15 @@ func (p pages) judge(r *http.Request, who relay.Actor, e *relay.Event, signed *r
 		err = p.Accounts.StoreSignature(r.Context(), who, e.ID, judged)
 	}
 	return report, provider, err
+}
+
+// templateLegend explains the placeholders of the text that a sender signs, such as {t}.{b}.
+func templateLegend(template string) string {
+	var legend []string
+	for _, p := range [][2]string{{"{t}", "the time as sent"}, {"{id}", "the message id"}, {"{method}", "the method"}, {"{url}", "the URL"}, {"{b}", "the body"}} {
+		if strings.Contains(template, p[0]) {
+			legend = append(legend, p[0]+" is "+p[1])
+		}
+	}
+	return strings.Join(legend, ", ")
 }
