@@ -121,9 +121,12 @@ func formDetail(got *reading) string {
 	}
 	switch got.fault {
 	case "":
-		return fmt.Sprintf("%d of a version that is checked", len(got.digests))
+		if len(got.digests) == 1 {
+			return "1 signature of a known version"
+		}
+		return fmt.Sprintf("%d signatures of a known version", len(got.digests))
 	case unknownVersion:
-		return "only versions that are not checked: " + shortText(strings.Join(got.others, ", "))
+		return "only versions that Relay does not check: " + shortText(strings.Join(got.others, ", "))
 	default:
 		return got.fault
 	}

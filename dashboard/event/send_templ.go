@@ -907,7 +907,7 @@ func sendFields(v *sendView) templ.Component {
 	})
 }
 
-const headersHint = "One a line, Name: value. Content-Length and Transfer-Encoding follow from the body."
+const headersHint = "One per line, as Name: value. Content-Length and Transfer-Encoding follow from the body."
 
 const (
 	secretHint = "It signs this event, and is not stored or logged."
