@@ -1,6 +1,7 @@
 package pgtest
 
 import (
+	"database/sql"
 	"fmt"
 	"net/url"
 	"os"
@@ -11,8 +12,10 @@ import (
 
 // model is the database that Copy copies.
 var model struct {
-	once sync.Once
-	err  error
+	once   sync.Once
+	err    error
+	db     *sql.DB // connection for the copies, because a connection for each statement costs as much as a copy
+	create string  // statement that makes a copy; its parameter is the name
 }
 
 var copies atomic.Int64
@@ -23,26 +26,41 @@ var copies atomic.Int64
 func Copy(t testing.TB, fill func(address string) error) string {
 	t.Helper()
 	s := shared(t, false)
-	name := fmt.Sprintf("t%d_model", os.Getpid())
-	model.once.Do(func() {
-		model.err = s.exec(`CREATE DATABASE ` + name)
-		if model.err == nil {
-			model.err = fill(s.database(name))
-		}
-	})
+	model.once.Do(func() { model.err = s.makeModel(fill) })
 	if model.err != nil {
 		t.Fatal(model.err)
 	}
 	own := fmt.Sprintf("t%d_copy%d", os.Getpid(), copies.Add(1))
-	if err := s.exec(`CREATE DATABASE ` + own + ` TEMPLATE ` + name); err != nil {
+	if _, err := model.db.Exec(fmt.Sprintf(model.create, own)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := s.exec(`DROP DATABASE ` + own + ` WITH (FORCE)`); err != nil { // a connection of a killed relayd may still be open
+		if _, err := model.db.Exec(`DROP DATABASE ` + own + ` WITH (FORCE)`); err != nil { // a connection of a killed relayd may still be open
 			t.Error(err)
 		}
 	})
 	return s.database(own)
+}
+
+// makeModel makes the model. The copies are copies of its files: without fsync, this takes half of the computing
+// that Postgres 15 needs to write each page to its log, as it does otherwise. Postgres 14 always copies files.
+func (s *Server) makeModel(fill func(address string) error) (err error) {
+	name := fmt.Sprintf("t%d_model", os.Getpid())
+	if model.db, err = sql.Open("postgres", s.address()); err != nil {
+		return err
+	}
+	var version int
+	if err := model.db.QueryRow(`SHOW server_version_num`).Scan(&version); err != nil {
+		return err
+	}
+	model.create = `CREATE DATABASE %s TEMPLATE ` + name
+	if version >= 150000 {
+		model.create += ` STRATEGY file_copy`
+	}
+	if _, err := model.db.Exec(`CREATE DATABASE ` + name); err != nil {
+		return err
+	}
+	return fill(s.database(name))
 }
 
 // database returns the address of a database of this server.
