@@ -30,13 +30,7 @@ var (
 	svg     = flag.String("svg", "", "file for a plot of the requests a second")
 )
 
-func TestMain(m *testing.M) {
-	// relaytest.Main is not used, because it would also start the measurement of the machine's load, which
-	// takes CPU time.
-	code := m.Run()
-	relaytest.Remove()
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { os.Exit(relaytest.Main(m)) }
 
 // starter starts a system. start returns nil if the programs of the system are not installed. The first
 // starter of a list is the baseline.

@@ -85,10 +85,8 @@ func RaceEnabled() bool {
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
-// Main runs the tests of a package and returns the exit code. It measures the load of the machine during the
-// tests (Slowdown), and removes the programs that the tests built.
+// Main runs the tests of a package and returns the exit code. Then it removes the programs that the tests built.
 func Main(m *testing.M) int {
-	meter.once.Do(startMeter)
 	defer Remove()
 	return m.Run()
 }
