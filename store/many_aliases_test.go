@@ -18,7 +18,7 @@ import (
 const (
 	manyAll    = 40_000 // number of all aliases
 	manyOwn    = 5_000  // number of aliases of alice: every eighth one
-	manyEvents = 40_000 // number of events, spread over all aliases and over manyDays
+	manyEvents = 20_000 // number of events, spread over aliases of both accounts and over manyDays
 	manyDays   = 8
 	manyQueued = 49 // one of 49 events is queued
 )
