@@ -71,6 +71,14 @@ func newTestServer(t *testing.T, flags map[string]string) *testServer {
 // open starts the app. After stopOnce, it starts the app again in the same folder.
 func (h *testServer) open() {
 	h.t.Helper()
+	if err := h.tryOpen(); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// tryOpen is open, but returns the error of a start that failed.
+func (h *testServer) tryOpen() error {
+	h.t.Helper()
 	nothing := func(string) string { return "" }
 	cfg, list, err := load(sources{flags: h.flags, getenv: nothing})
 	if err != nil {
@@ -79,13 +87,12 @@ func (h *testServer) open() {
 	h.app = newApp(&program{getenv: nothing, stdout: io.Discard, stderr: h.log}, cfg)
 	h.app.settings = list
 	if err := h.app.Start(h.t.Context()); err != nil {
-		h.t.Fatal(err)
+		return err
 	}
 	stopped := h.app
 	h.t.Cleanup(func() { stopped.stopOnce() })
-	if h.start, err = h.app.firstStart(h.t.Context(), list); err != nil {
-		h.t.Fatal(err)
-	}
+	h.start, err = h.app.firstStart(h.t.Context(), list)
+	return err
 }
 
 var stops sync.Map

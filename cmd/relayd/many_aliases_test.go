@@ -18,6 +18,7 @@ import (
 
 	"relay"
 	"relay/relaytest"
+	"relay/store/db"
 )
 
 // TestManyAliases: relayd starts with 40 000 aliases, and the lists of an account with 5 000 of them
@@ -39,7 +40,14 @@ func TestManyAliases(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		h.open()
+		err := h.tryOpen()
+		for tries := 0; err != nil && tries < 5 && outlasts(began); tries++ {
+			began = time.Now()
+			err = h.tryOpen()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
 		took := time.Since(began)
 		t.Logf("start: %v", took.Round(time.Millisecond))
 		if took > relaytest.Limit(start/2, began) {
@@ -52,8 +60,13 @@ func TestManyAliases(t *testing.T) {
 			var page struct{ Data []any }
 			var text []byte
 			began := time.Now()
-			if code := h.api(http.MethodGet, path, "", &text); code != http.StatusOK {
-				t.Fatalf("%s: %d", path, code)
+			code := h.api(http.MethodGet, path, "", &text)
+			for tries := 0; code == http.StatusServiceUnavailable && tries < 5 && outlasts(began); tries++ {
+				began = time.Now()
+				code = h.api(http.MethodGet, path, "", &text)
+			}
+			if code != http.StatusOK {
+				t.Fatalf("%s: %d %s", path, code, text)
 			}
 			took := time.Since(began)
 			if err := json.Unmarshal(text, &page); err != nil {
@@ -75,6 +88,12 @@ func TestManyAliases(t *testing.T) {
 			t.Errorf("home took %v", took)
 		}
 	})
+}
+
+// outlasts reports whether the machine has been so busy since begun that a statement which takes 100 ms on an idle one may
+// have taken longer than the store waits for it. The test then tries again, as a client would.
+func outlasts(begun time.Time) bool {
+	return relaytest.Limit(100*time.Millisecond, begun) > db.OpTimeout
 }
 
 // fillAliases inserts aliases by SQL. all is their number, and own is how many of them belong to the admin.

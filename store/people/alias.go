@@ -68,8 +68,10 @@ func ownAlias(q db.Query, who relay.Actor, name string) (*relay.Alias, error) {
 	return a, err
 }
 
-// AliasSlice is the number of aliases that AllAliases reads in one statement.
-const AliasSlice = 5000
+// AliasSlice is the number of aliases that AllAliases reads in one statement. It is small, because a start fails if one of
+// these statements takes longer than db.OpTimeout, as 5,000 aliases did on a machine that was a hundred times slower than
+// an idle one.
+const AliasSlice = 1000
 
 // AllAliases reads every alias with its verify token, in the order of the ids, for delivery/registry.
 func (s *Store) AllAliases(ctx context.Context) (list []relay.Alias, err error) {
