@@ -176,7 +176,7 @@ func (b *bench) startRelay(name string, onPostgres, up bool) *system {
 	}
 	if onPostgres {
 		if b.postgres == nil {
-			b.postgres = pgtest.Start(b, pgtest.Options{Fsync: true})
+			b.postgres = pgtest.Start(b, pgtest.Options{Fsync: true, Disk: true})
 		}
 		pid, err := b.postgres.PID()
 		if err != nil {

@@ -2,5 +2,5 @@
 
 package pgtest
 
-// temporary returns the folder for the data of a server that does not wait for the disk.
+// temporary returns the folder for the data of a server whose speed is not measured.
 func temporary() string { return "/tmp" }

@@ -38,7 +38,7 @@ func URL(t testing.TB) string {
 	return patient(schema(t, shared(t, false)))
 }
 
-// DurableURL is like URL, but on a server that makes each commit durable (fsync=on). It is for benchmarks.
+// DurableURL is like URL, but on a server that makes each commit durable on a disk. It is for benchmarks.
 func DurableURL(t testing.TB) string {
 	t.Helper()
 	return patient(schema(t, shared(t, true)))
@@ -64,7 +64,7 @@ func shared(t testing.TB, fsync bool) *Server {
 	if fsync {
 		i = 1
 	}
-	servers[i].once.Do(func() { servers[i].s, servers[i].err = Launch(Options{Fsync: fsync}) })
+	servers[i].once.Do(func() { servers[i].s, servers[i].err = Launch(Options{Fsync: fsync, Disk: fsync}) })
 	if servers[i].err != nil {
 		t.Fatal(servers[i].err)
 	}
@@ -73,7 +73,8 @@ func shared(t testing.TB, fsync bool) *Server {
 
 // Options configure a server that a test starts.
 type Options struct {
-	Fsync bool // each commit waits for the disk
+	Fsync bool // each commit is synced before it is answered, as in production
+	Disk  bool // the data are on a disk, so that a sync takes its usual time; see temporary
 }
 
 // Server is one Postgres. Tests that stop, kill or freeze it start their own.
@@ -176,7 +177,7 @@ func Launch(o Options) (*Server, error) {
 	}
 	// The path of a socket has to be short, but TMPDIR may be long.
 	place := "/tmp"
-	if !o.Fsync {
+	if !o.Disk {
 		place = temporary()
 	}
 	dir, err := os.MkdirTemp(place, "relay-pg")
