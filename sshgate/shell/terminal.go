@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/crypto/ssh"
 
@@ -14,8 +15,8 @@ import (
 // Screen holds the known properties of the terminal of a session. It is safe for concurrent use; the zero value stands
 // for a session without a terminal.
 type Screen struct {
+	pty     atomic.Bool // not under mu, because ReadKeys reads it for each byte of input
 	mu      sync.Mutex
-	pty     bool
 	dumb    bool
 	noColor bool
 	columns int // 0 = unknown
@@ -38,7 +39,7 @@ func (s *Screen) Request(kind string, payload []byte) bool {
 	defer s.mu.Unlock()
 	switch {
 	case kind == "pty-req" && ssh.Unmarshal(payload, &pty) == nil:
-		s.pty = true
+		s.pty.Store(true)
 		s.dumb = pty.Term == "" || pty.Term == "dumb"
 		s.columns = int(min(pty.Columns, maxColumns))
 	case kind == "window-change" && ssh.Unmarshal(payload, &window) == nil:
@@ -52,17 +53,13 @@ func (s *Screen) Request(kind string, payload []byte) bool {
 }
 
 // HasPTY reports whether the client asked for a terminal.
-func (s *Screen) HasPTY() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.pty
-}
+func (s *Screen) HasPTY() bool { return s.pty.Load() }
 
 // terminal returns the properties of the terminal as package cli needs them.
 func (s *Screen) terminal() cli.Terminal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.pty {
+	if !s.pty.Load() {
 		return cli.Terminal{}
 	}
 	return cli.Terminal{Color: !s.dumb && !s.noColor, Columns: s.columns}
