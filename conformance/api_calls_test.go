@@ -3,7 +3,9 @@ package conformance
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"time"
 )
@@ -81,22 +83,46 @@ func (r *relayServer) event(id string) record {
 }
 
 // events lists an alias' events, newest first.
-func (r *relayServer) events(alias, query string) []record {
+func (r *relayServer) events(alias, query string) (all []record) {
 	r.t.Helper()
-	var all []record
-	for cursor := ""; ; {
-		var page struct {
-			Data       []record
-			NextCursor *string
+	for page := range r.pages(200, alias, query) {
+		all = append(all, page...)
+	}
+	return all
+}
+
+// unseen lists the events of an alias that are newer than those in seen, newest first. It reads short pages, because a
+// caller with hundreds of events calls it after every few new ones.
+func (r *relayServer) unseen(alias string, seen map[string]bool) (all []record) {
+	r.t.Helper()
+	for page := range r.pages(10, alias, "") {
+		for _, e := range page {
+			if seen[e.ID] {
+				return all
+			}
+			all = append(all, e)
 		}
-		if err := json.Unmarshal(r.must(200, "GET", "/events?limit=200&alias="+alias+query+cursor, nil), &page); err != nil {
-			r.t.Fatal(err)
+	}
+	return all
+}
+
+// pages reads an alias' events in pages of the given length, newest first.
+func (r *relayServer) pages(length int, alias, query string) iter.Seq[[]record] {
+	return func(yield func([]record) bool) {
+		r.t.Helper()
+		for cursor := ""; ; {
+			var page struct {
+				Data       []record
+				NextCursor *string
+			}
+			if err := json.Unmarshal(r.must(200, "GET", fmt.Sprintf("/events?limit=%d&alias=%s%s%s", length, alias, query, cursor), nil), &page); err != nil {
+				r.t.Fatal(err)
+			}
+			if !yield(page.Data) || page.NextCursor == nil {
+				return
+			}
+			cursor = "&cursor=" + *page.NextCursor
 		}
-		all = append(all, page.Data...)
-		if page.NextCursor == nil {
-			return all
-		}
-		cursor = "&cursor=" + *page.NextCursor
 	}
 }
 

@@ -45,8 +45,8 @@ func TestFaultMisbehavingAdministrator(t *testing.T) {
 		if c.full && size(true, false) {
 			continue
 		}
-		l := startLoad(r, "administered", 4, func(l *load) { l.pause = size(50*time.Millisecond, 10*time.Millisecond) })
-		l.more(50, 30*time.Second)
+		l := startLoad(r, "administered", 4, evenly)
+		l.more(size(20, 50), 30*time.Second)
 		before := d.sessions()
 		undo := c.does(d)
 		most, slowest, degraded := r.endure(d, size(time.Second, 10*time.Second))

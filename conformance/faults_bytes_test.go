@@ -185,9 +185,9 @@ func (a *attack) sessions(p *person, alias string) {
 				if _, err := ch.Write(piece); err != nil {
 					return
 				}
-				// More than the SSH window has been sent. The pause saves CPU time, because the test is about
+				// More than the SSH window of 2 MiB has been sent. The pause saves CPU time, because the test is about
 				// memory.
-				if sent > 3<<20 {
+				if sent > 2<<20 {
 					<-time.After(100 * time.Millisecond)
 				}
 			}

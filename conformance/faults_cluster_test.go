@@ -104,7 +104,7 @@ func TestFaultKillsBehindBalancer(t *testing.T) {
 	for _, r := range nodes {
 		r.knows("one")
 	}
-	l := startLoad(front, "one", size(8, 32), func(l *load) { l.pause, l.retry = size(50*time.Millisecond, 20*time.Millisecond), true })
+	l := startLoad(front, "one", size(8, 32), func(l *load) { l.pause, l.retry = size(150*time.Millisecond, 20*time.Millisecond), true })
 	var back []time.Duration
 	for range size(2, 9) {
 		l.more(50, 60*time.Second)

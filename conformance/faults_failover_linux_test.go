@@ -36,10 +36,10 @@ func TestFaultFailover(t *testing.T) {
 	r.autossh("failover", localServer(t))
 	var loads []*load
 	for _, node := range nodes[:2] {
-		loads = append(loads, startLoad(node.knows("failover"), "failover", 4, func(l *load) { l.pause = size(50*time.Millisecond, 10*time.Millisecond) }))
+		loads = append(loads, startLoad(node.knows("failover"), "failover", 4, evenly))
 	}
 	for _, l := range loads {
-		l.more(50, 30*time.Second)
+		l.more(size(20, 50), 30*time.Second)
 	}
 	relaytest.Until(t, 20*time.Second, "the replica to be in step", func() bool {
 		return d.count(`SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'`) == 1
@@ -64,7 +64,7 @@ func TestFaultFailover(t *testing.T) {
 	back := time.Since(promoted)
 	<-time.After(6 * time.Second) // longer than the time after which a node is declared dead
 	for _, l := range loads {
-		l.more(50, 30*time.Second)
+		l.more(size(20, 50), 30*time.Second)
 		l.end()
 	}
 	r.waitFor(20*time.Second, "the last requests to end", func() bool { return len(r.events("failover", "&state=delivering")) == 0 })

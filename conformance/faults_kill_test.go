@@ -59,7 +59,7 @@ func TestFaultKillRelay(t *testing.T) {
 		kills, between := size(2, 20), size(100, 1100)
 		r := startRelay(t, databaseURL)
 		r.autossh("crash", mixedServer(t))
-		l := startLoad(r, "crash", size(8, 32), func(l *load) { gently(l); l.compare, l.mixed = 100_000, true })
+		l := startLoad(r, "crash", size(8, 32), func(l *load) { l.pause, l.compare, l.mixed = size(20*time.Millisecond, 0), 100_000, true })
 		for range kills {
 			l.more(between, 60*time.Second)
 			r.stop(syscall.SIGKILL)

@@ -22,7 +22,7 @@ func keepTunnel(ctx context.Context, r *relayServer, alias, target string) {
 		_ = exec.CommandContext(ctx, "ssh", args...).Run()
 		select {
 		case <-ctx.Done():
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(size(200*time.Millisecond, 50*time.Millisecond)): // each start of ssh costs 20 ms of CPU
 		}
 	}
 }
@@ -75,8 +75,11 @@ func startLoad(r *relayServer, alias string, senders int, tune func(*load)) *loa
 }
 
 // gently makes the senders of a load pause, except with RELAY_FAULTS=full, because a short test must not have
-// too many events to read back.
-func gently(l *load) { l.pause = size(20*time.Millisecond, 0) }
+// too many events to read back, and must leave CPU to the tests that run at the same time.
+func gently(l *load) { l.pause = size(100*time.Millisecond, 0) }
+
+// evenly makes the senders of a load pause. In the short form, four senders send about 25 requests a second.
+func evenly(l *load) { l.pause = size(150*time.Millisecond, 10*time.Millisecond) }
 
 // end stops the senders after their current requests.
 func (l *load) end() {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"relay/relaytest"
+	"relay/store/pgtest"
 )
 
 // threeNodes starts three relayd processes on one Postgres.
@@ -64,7 +65,7 @@ func (r *relayServer) knows(alias string) *relayServer {
 }
 
 // slowly makes senders pause, because they must not fill the queue while the alias is offline.
-func slowly(l *load) { l.pause = 100 * time.Millisecond }
+func slowly(l *load) { l.pause = size(200*time.Millisecond, 100*time.Millisecond) }
 
 // swept returns the number of nodes that the given nodes have declared dead since their start, and the number
 // of attempts of the dead nodes that they marked as interrupted.
@@ -88,7 +89,7 @@ func (r *relayServer) since(begun time.Time, what string, ok func() bool) time.D
 // node is back, the tunnel serves again.
 func TestFaultNodeKilled(t *testing.T) {
 	t.Parallel()
-	_, databaseURL := ownPostgres(t)
+	databaseURL := pgtest.URL(t)
 	nodes := threeNodes(t, databaseURL)
 	a, b, c := nodes[0], nodes[1], nodes[2]
 	h := newHolding(t)
@@ -216,7 +217,7 @@ func postgresComesAndGoes(t *testing.T) {
 // process continues, it rejoins as a new node, and requests reach the tunnel again.
 func TestFaultNodeFrozen(t *testing.T) {
 	t.Parallel()
-	_, databaseURL := ownPostgres(t)
+	databaseURL := pgtest.URL(t)
 	nodes := threeNodes(t, databaseURL)
 	a, b := nodes[0], nodes[1]
 	a.autossh("one", localServer(t))
@@ -244,7 +245,7 @@ func TestFaultNodeFrozen(t *testing.T) {
 // TestFaultNewerSchema: a relayd refuses a database with a newer schema, while running nodes continue.
 func TestFaultNewerSchema(t *testing.T) {
 	t.Parallel()
-	_, databaseURL := ownPostgres(t)
+	databaseURL := pgtest.URL(t)
 	r := startRelay(t, databaseURL)
 	db, err := sql.Open("postgres", databaseURL)
 	if err != nil {
@@ -296,7 +297,7 @@ func TestFaultIdleNodes(t *testing.T) {
 // names.
 func TestFaultTwoNamesAlike(t *testing.T) {
 	t.Parallel()
-	_, databaseURL := ownPostgres(t)
+	databaseURL := pgtest.URL(t)
 	first := startRelay(t, databaseURL, "RELAY_NODE_NAME=same")
 	second := newRelay(t, databaseURL, "RELAY_NODE_NAME=same")
 	second.key, second.token = first.key, first.token

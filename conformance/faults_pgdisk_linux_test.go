@@ -21,7 +21,7 @@ func TestFaultPostgresDiskFull(t *testing.T) {
 		`ALTER ROLE `+appRole+` SET default_tablespace = small`)
 	r := startRelay(t, d.url())
 	r.autossh("disk", localServer(t))
-	l := startLoad(r, "disk", 4, func(l *load) { l.pause = size(50*time.Millisecond, 10*time.Millisecond) })
+	l := startLoad(r, "disk", 4, evenly)
 	var back time.Duration
 	lines := 0
 	for range size(1, 3) {

@@ -60,8 +60,8 @@ func outages(t *testing.T, d *dba, b *bouncer, r *relayServer) {
 		if c.name == "every session terminated" && size(true, false) {
 			continue // TestFaultMisbehavingAdministrator covers this case
 		}
-		l := startLoad(r, "pooled", 4, func(l *load) { l.pause = size(50*time.Millisecond, 10*time.Millisecond) })
-		l.more(50, 30*time.Second)
+		l := startLoad(r, "pooled", 4, evenly)
+		l.more(size(20, 50), 30*time.Second)
 		c.away()
 		<-time.After(size(1500*time.Millisecond, 5*time.Second))
 		c.back()

@@ -78,7 +78,7 @@ func TestFaultRandomNodes(t *testing.T) {
 		movers.Go(func() { moveTunnel(moving, servers, alias, target, rand.New(rand.NewPCG(seed, uint64(1+i)))) })
 		n.knows(alias)
 		locals = append(locals, local)
-		loads = append(loads, startLoad(n.relayServer, alias, 3, func(l *load) { l.pause, l.retry = 50*time.Millisecond, true }))
+		loads = append(loads, startLoad(n.relayServer, alias, 3, func(l *load) { l.pause, l.retry = size(150*time.Millisecond, 50*time.Millisecond), true }))
 	}
 	steps := map[string]int{}
 	for range size(2, 60) {

@@ -26,7 +26,7 @@ func testUnreadAnswers(t *testing.T) {
 		_, _ = io.Copy(io.Discard, req.Body) // otherwise the answer could come, and its caller leave, before the request is complete
 		_, _ = w.Write(control)
 	})
-	lasts := size(8*time.Second, 40*time.Second)
+	lasts := size(5*time.Second, 40*time.Second)
 	a := &attack{r: r}
 	type hostile struct {
 		*person
@@ -169,7 +169,7 @@ func (a *attack) unreadAnswer(p *person, path string) {
 			if _, body, _ := bytes.Cut(rest[:n], []byte("\r\n\r\n")); bytes.HasPrefix(body, []byte("{")) && !bytes.Contains(body, []byte(`"overloaded"`)) {
 				a.wrong.Store(string(body))
 			}
-			<-time.After(min(a.left(), 200*time.Millisecond))
+			<-time.After(min(a.left(), size(500*time.Millisecond, 200*time.Millisecond)))
 		}
 		_ = c.Close()
 	}

@@ -26,7 +26,7 @@ func TestFaultNodesRestartedInTurn(t *testing.T) {
 	for _, r := range nodes {
 		r.knows("moves").knows("plain")
 	}
-	tune := func(l *load) { l.pause, l.retry = size(100*time.Millisecond, 10*time.Millisecond), true }
+	tune := func(l *load) { l.pause, l.retry = size(200*time.Millisecond, 10*time.Millisecond), true }
 	loads := []*load{startLoad(front, "moves", size(4, 16), tune), startLoad(front, "plain", size(4, 16), tune)}
 	var stops []time.Duration
 	for range size(1, 3) {

@@ -35,7 +35,7 @@ func TestFaultSpool(t *testing.T) {
 			r := startRelay(t, databaseURL)
 			r.alias("asleep")
 			r.autossh("awake", localServer(t))
-			l := startLoad(r, "awake", 4, func(l *load) { l.pause = 20 * time.Millisecond })
+			l := startLoad(r, "awake", 4, func(l *load) { l.pause = size(100*time.Millisecond, 20*time.Millisecond) })
 			l.more(50, 30*time.Second)
 			before := l.codes503()
 			if err := c.away(pg); err != nil {

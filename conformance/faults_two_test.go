@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"relay/relaytest"
+	"relay/store/pgtest"
 )
 
 // TestFaultTwoOnOneDataDir: a second server on a data dir reports the first one and exits with 1, and the
@@ -30,7 +31,7 @@ func TestFaultTwoOnOneDataDir(t *testing.T) {
 // serve, and one continues when the other is killed.
 func TestFaultTwoOnOnePostgres(t *testing.T) {
 	t.Parallel()
-	_, databaseURL := ownPostgres(t)
+	databaseURL := pgtest.URL(t)
 	rigs := []*relayServer{newRelay(t, databaseURL), newRelay(t, databaseURL)}
 	rigs[1].key = rigs[0].key
 	for _, r := range rigs {

@@ -5,6 +5,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"relay/store/pgtest"
 )
 
 // aliasRecord returns the record of an alias from the API of this node. The record lacks the URL, because the
@@ -28,7 +30,7 @@ func (r *relayServer) aliasRecord(name string) string {
 // even after a restart of a node.
 func TestAliasRecordIsTheSameAtEachNode(t *testing.T) {
 	t.Parallel()
-	_, databaseURL := ownPostgres(t)
+	databaseURL := pgtest.URL(t)
 	nodes := threeNodes(t, databaseURL)
 	a, b, c := nodes[0], nodes[1], nodes[2]
 	before := map[string]string{}

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"relay/store/pgtest"
 )
 
 // TestNodeWithoutTheSecretKey: one of three nodes lacks the key that encrypts secrets of senders. This node
@@ -18,7 +20,7 @@ import (
 // if it needs a secret to verify, the verdict is unchecked. It does not change verdicts of the other nodes.
 func TestNodeWithoutTheSecretKey(t *testing.T) {
 	t.Parallel()
-	_, databaseURL := ownPostgres(t)
+	databaseURL := pgtest.URL(t)
 	key := strings.TrimSpace(newRelay(t, "").relayd("secret-key", "new"))
 	a := newRelay(t, databaseURL, "RELAY_NODE_NAME=a", "RELAY_SECRET_KEY="+key)
 	a.start()

@@ -5,12 +5,14 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"relay/store/pgtest"
 )
 
 // twoNodes starts two relayd processes on one Postgres.
 func twoNodes(t *testing.T, extra ...string) (a, b *relayServer) {
 	t.Helper()
-	_, databaseURL := ownPostgres(t)
+	databaseURL := pgtest.URL(t)
 	a = newRelay(t, databaseURL, append(extra[:len(extra):len(extra)], "RELAY_NODE_NAME=a")...)
 	b = newRelay(t, databaseURL, append(extra[:len(extra):len(extra)], "RELAY_NODE_NAME=b")...)
 	b.key = a.key

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"relay/relaytest"
+	"relay/store/pgtest"
 )
 
 // TestCertificatesOfTwoNodes: one of two nodes orders a certificate, while the CA reaches only the other
@@ -17,7 +18,7 @@ func TestCertificatesOfTwoNodes(t *testing.T) {
 	for _, kind := range []string{"http-01", "tls-alpn-01"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			_, databaseURL := ownPostgres(t)
+			databaseURL := pgtest.URL(t)
 			a, b := newTLSRig(t, "RELAY_NODE_NAME=a"), newTLSRig(t, "RELAY_NODE_NAME=b")
 			_, httpPort, _ := net.SplitHostPort(b.http)
 			_, tlsPort, _ := net.SplitHostPort(b.https)

@@ -62,10 +62,7 @@ func compareRecords(t *testing.T, local, foreign records) {
 // to seen.
 func (k records) keep(t *testing.T, r *relayServer, name string, seen map[string]bool) {
 	t.Helper()
-	for _, e := range slices.Backward(r.events("wire", "")) {
-		if seen[e.ID] {
-			continue
-		}
+	for _, e := range slices.Backward(r.unseen("wire", seen)) {
 		seen[e.ID] = true
 		var all any
 		// A rejected event is left out: it is stored with low priority, so it may appear only during the next case.
