@@ -105,9 +105,9 @@ func checkAnswer(a *relay.OfflineAnswer) error {
 }
 
 // refusedLines are header lines that an answer must not set: those that describe the framing or the connection,
-// and those, such as Set-Cookie, that browsers remember for the host of the alias.
+// all lines of cookies, and those that browsers remember for the host of the alias, such as Alt-Svc.
 var refusedLines = []string{
-	"content-length", "transfer-encoding", "trailer", "te", "connection", "keep-alive", "proxy-connection", "upgrade", "set-cookie", "set-cookie2",
+	"content-length", "transfer-encoding", "trailer", "te", "connection", "keep-alive", "proxy-connection", "upgrade", "set-cookie", "set-cookie2", "cookie", "cookie2",
 	"clear-site-data", "alt-svc", "strict-transport-security",
 }
 

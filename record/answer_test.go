@@ -54,7 +54,7 @@ func TestAnswersSetting(t *testing.T) {
 		"a NUL": {body("utf8", "\x00", 200), false}, "204 with a body": {body("utf8", "x", 204), false}, "204": {body("utf8", "", 204), true},
 		"205 with a body": {body("utf8", "x", 205), false}, "205": {body("utf8", "", 205), true}, "304 with a body": {body("utf8", "x", 304), false}, "304": {body("utf8", "", 304), true},
 		"content-length": {line("Content-length", "1"), false}, "transfer-encoding": {line("Transfer-Encoding", "chunked"), false}, "connection": {line("connection", "close"), false},
-		"trailer": {line("Trailer", "X"), false}, "upgrade": {line("Upgrade", "h2c"), false}, "cookie": {line("Set-Cookie", "a=b"), false},
+		"trailer": {line("Trailer", "X"), false}, "upgrade": {line("Upgrade", "h2c"), false}, "cookie": {line("Set-Cookie", "a=b"), false}, "cookie of a request": {line("COOKIE", "a=b"), false},
 		"relay line": {line("relay-event", "x"), false}, "relay line in capitals": {line("Relay-Event", "x"), false}, "no token": {line("X A", "b"), false}, "no name": {line("", "b"), false}, "CRLF": {line("X-A", "b\r\nSet-Cookie: c"), false},
 		"method": {`[{"method":"PO ST"}]`, false}, "any method": {`[{"method":null}]`, true}, "path": {`[{"pathPrefix":"hooks"}]`, false}, "path with a space": {`[{"pathPrefix":"/a b"}]`, false},
 		"status 101": {`[{"status":101}]`, false}, "status 600": {`[{"status":600}]`, false}, "unknown member": {`[{"template":"x"}]`, false}, "no list": {`{}`, false}, "two lists": {`[] []`, false},

@@ -126,7 +126,8 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 	to, health := s.hosts.find(r.Host), isHealth(r.URL.Path)
 	var why *relay.Error
 	switch {
-	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
+	case r.Method == http.MethodConnect, r.Method == http.MethodTrace && !strings.HasPrefix(r.URL.Path, "/api/"):
+		// The API answers TRACE itself, as it answers any other method that a path does not take.
 		why = relay.Errorf(relay.CodeMethodNotAllowed, "method %s is not allowed here", r.Method)
 	case to.kind == hostAlias:
 		why = errMisdirected

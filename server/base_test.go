@@ -53,15 +53,15 @@ func TestEmptyLineBeforeBaseRequest(t *testing.T) {
 	}
 }
 
-// TestBaseTargetThatIsNoURL: the base site answers invalid targets and the method TRACE with a problem that
-// has a code.
+// TestBaseTargetThatIsNoURL: the base site answers invalid targets, and TRACE outside the API, with a problem
+// that has a code.
 func TestBaseTargetThatIsNoURL(t *testing.T) {
 	t.Parallel()
 	_, addr := start(t, testOptions(t, &upstream{}))
 	for request, want := range map[string]string{
-		"GET /api/v1/%zz HTTP/1.1\r\n":  "400 request-malformed",
-		"GET /%zz HTTP/1.1\r\n":         "400 request-malformed",
-		"TRACE /api/v1/me HTTP/1.1\r\n": "405 method-not-allowed",
+		"GET /api/v1/%zz HTTP/1.1\r\n": "400 request-malformed",
+		"GET /%zz HTTP/1.1\r\n":        "400 request-malformed",
+		"TRACE / HTTP/1.1\r\n":         "405 method-not-allowed",
 	} {
 		c := dial(t, addr)
 		send(t, c, request+"Host: relay.test\r\n\r\n")
@@ -71,6 +71,18 @@ func TestBaseTargetThatIsNoURL(t *testing.T) {
 			resp.Header.Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%q: got %d %q", request, resp.StatusCode, body)
 		}
+	}
+}
+
+// TestTraceReachesTheAPI: the API gets TRACE, as any other method. It alone knows which methods a path takes,
+// and it checks the token first.
+func TestTraceReachesTheAPI(t *testing.T) {
+	t.Parallel()
+	_, addr := start(t, testOptions(t, &upstream{}))
+	c := dial(t, addr)
+	send(t, c, "TRACE /api/v1/me HTTP/1.1\r\nHost: relay.test\r\n\r\n")
+	if resp, body := readAnswer(t, bufio.NewReader(c), "TRACE"); resp.StatusCode != 200 || body != "base TRACE /api/v1/me tls=false" {
+		t.Errorf("got %d %q", resp.StatusCode, body)
 	}
 }
 

@@ -165,7 +165,7 @@ type Config struct {
 	LogFormat string `group:"Log" kind:"text|json" flag:"log-format" default:"text" help:"text or json"`
 	LogLevel  string `kind:"debug|info|warn|error" flag:"log-level" default:"info" help:"debug, info, warn or error"`
 	// AccessLog lines contain no query, header or body.
-	AccessLog string `flag:"access-log" default:"off" help:"write one JSON line for each request to an alias host, also refused ones: off, stdout or a file" note:"SIGUSR1 opens the file again"`
+	AccessLog string `kind:"access-log" flag:"access-log" default:"off" help:"write one JSON line for each request to an alias host, also refused ones: off, stdout or a file" note:"SIGUSR1 opens the file again"`
 	// MCP serves agents on the base host.
 	MCP bool `group:"Agents" kind:"on|off" flag:"mcp" default:"on" help:"serve coding agents at /mcp of the base host, with an API token"`
 

@@ -301,6 +301,9 @@ func TestValues(t *testing.T) {
 		{"tls", "on", ""},
 		{"log-level", "WARN", "warn"},
 		{"log-level", "loud", ""},
+		{"access-log", "OFF", "off"},
+		{"access-log", "Stdout", "stdout"},
+		{"access-log", "/var/log/OFF", "/var/log/OFF"},
 	} {
 		var c Config
 		s := settingOf(c.settings(), tc.into)

@@ -42,6 +42,7 @@ var kinds = map[string]kind{
 	"domain":       {parse: parseDomain},
 	"node-name":    {parse: parseNodeName},
 	"networks":     {parse: parseNetworks},
+	"access-log":   {parse: parseAccessLog},
 	"tsig":         {parse: func(s string) (any, error) { return certs.ParseTSIGKey(s) }},
 	"secret-keys":  {parse: func(s string) (any, error) { return seal.ParseKeys(s) }},
 	"size":         {word: "size", limit: true, parse: parseSize},
@@ -260,6 +261,15 @@ func parseCount(s string) (any, error) {
 		return nil, fmt.Errorf("%q is not a number such as 50, or off", s)
 	}
 	return int(n), nil
+}
+
+// parseAccessLog reads off, stdout or the path of a file. The two words may be in any letter case, as those of
+// other settings may: OFF must not become the name of a file.
+func parseAccessLog(s string) (any, error) {
+	if word := strings.ToLower(s); word == off || word == "stdout" {
+		return word, nil
+	}
+	return s, nil
 }
 
 var sizeUnits = []struct {

@@ -31,6 +31,11 @@ If others can see your commands, leave the password out of the URL and set PGPAS
 		if *to == "" {
 			return cli.Usage("missing --to, such as --to postgres://relay@db.example.com/relay")
 		}
+		// The URL is checked as the setting is. Without the check, a password with an unescaped character would be
+		// printed and looked up as a host name.
+		if _, err := parseDatabaseURL(*to); err != nil {
+			return cli.Usage("--to: %v", err)
+		}
 		if cfg.DatabaseURL != "" {
 			return cli.Errorf(cli.ExitFailure, "the settings name a Postgres already, and the copy is made from the SQLite store of %s", cfg.DataDir).
 				WithHint("leave out --database-url (RELAY_DATABASE_URL) for this command; give the server that setting after it")

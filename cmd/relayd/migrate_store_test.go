@@ -64,6 +64,12 @@ func TestMigrateStore(t *testing.T) {
 	if text, code := migrate(); code != cli.ExitUsage {
 		t.Errorf("without --to: exit %d: %s", code, text)
 	}
+	// In these URLs a part of the password has the place of the host or the database.
+	for _, wrong := range []string{"postgres://u:pa@geheim/word@h/d", "postgres://u:pa?geheim@h/d", "host=h password=geheim", "mysql://u:geheim@h/d"} {
+		if text, code := migrate("--to", wrong); code != cli.ExitUsage || strings.Contains(strings.ToLower(text), "geheim") {
+			t.Errorf("--to %s: exit %d: %s", wrong, code, text)
+		}
+	}
 	if text, code := migrate("--to", url, "--database-url", url); code != cli.ExitFailure || !strings.Contains(text, "leave out --database-url") {
 		t.Errorf("with a Postgres in the settings: exit %d: %s", code, text)
 	}

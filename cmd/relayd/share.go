@@ -32,7 +32,20 @@ func (c *program) shareCommand() *cobra.Command {
 	alias := list.Flags().String("alias", "", "list only those of one alias")
 	user := list.Flags().String("user", "", "list only those of one account")
 	listing(c, list, "ID\tEVENT\tALIAS\tUSER\tMADE\tEXPIRES\tVIEW\tUSES", func(ctx context.Context, o *operator) ([]relay.Share, error) {
-		return o.store.AllShares(ctx, o.who, *alias, *user)
+		shares, err := o.store.AllShares(ctx, o.who, *alias, *user)
+		if err != nil || len(shares) > 0 {
+			return shares, err
+		}
+		// An empty list must not hide that a name is misspelled: the operator would take it for "nothing leaked".
+		if *alias != "" {
+			if _, err := o.store.Alias(ctx, o.who, *alias); err != nil {
+				return nil, explainNotFound(err, noAlias, *alias)
+			}
+		}
+		if *user != "" {
+			_, err = o.accountOf(ctx, *user)
+		}
+		return shares, err
 	}, func(s relay.Share) shareOf {
 		return shareOf{record.OfShare(s, "", relay.Site{}), s.Event.String(), s.Alias, s.Owner}
 	}, func(s shareOf) []string {

@@ -74,13 +74,19 @@ func endWhatLeaked(t *testing.T, h *testServer) {
 			t.Errorf("share rm of a revoked one: exit %d", code)
 		}
 	}
+	for _, limit := range [][]string{{"--alias", "shpo"}, {"--user", "nobody"}, {"--alias", "shop", "--user", "nobody"}} {
+		if out, code := h.operate(append([]string{"share", "list"}, limit...)...); code != cli.ExitFailure {
+			t.Errorf("share list %v: exit %d: %s", limit, code, out)
+		}
+	}
 	out, _ := h.operate("share", "list", "--json", "--alias", "shop")
 	var shares []shareOf
 	if err := json.Unmarshal([]byte(out), &shares); err != nil || len(shares) != 3 || shares[0].Alias != "shop" || shares[0].User != h.start.Admin || shares[0].Event != event {
 		t.Errorf("%v: %s", err, out)
 	}
-	if out, _ := h.operate("share", "list", "--json", "--user", "nobody"); strings.TrimSpace(out) != "[]" {
-		t.Errorf("shares of nobody: %s", out)
+	must(h.app.store.CreateAccount(ctx, system, "idle", false))
+	if out, code := h.operate("share", "list", "--json", "--user", "idle"); code != cli.ExitOK || strings.TrimSpace(out) != "[]" {
+		t.Errorf("shares of an account without one: exit %d: %s", code, out)
 	}
 
 	link, err := h.app.store.CreateLoginLink(ctx, system, h.start.Admin, 0)
