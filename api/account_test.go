@@ -342,7 +342,8 @@ func TestMakingIsLimitedPerAccount(t *testing.T) {
 	limits := api.NewLimits(api.Rate{}, api.Rate{})
 	h := newFixture(t, func(o *api.Options) { o.Limits = limits })
 	h.share(h.event("shop", nil), "")
-	made := 1
+	h.post(h.asAlice, "/api/v1/keys", `{"key":"`+testKey+`"}`).want(201)
+	made := 2
 	var refused *answer
 	for deadline := time.Now().Add(time.Minute); refused == nil; {
 		for limits.Create(h.alice) == nil {
@@ -362,6 +363,18 @@ func TestMakingIsLimitedPerAccount(t *testing.T) {
 		t.Errorf("header %v", refused.header)
 	}
 	h.post(h.asAlice, "/api/v1/tokens", `{"scopes":["x"]}`).code(422, "validation-failed")
+	for _, refused := range []struct {
+		path, body string
+		status     int
+	}{ // other errors take precedence over that of the limit
+		{"/api/v1/tokens", `{"alias":"nope"}`, 404},
+		{"/api/v1/users/nobody/invite", "", 404},
+		{"/api/v1/keys", `{"key":"no key"}`, 422},
+		{"/api/v1/keys", `{"key":"` + testKey + `"}`, 409},
+		{"/api/v1/users/bob/invite", "", 429},
+	} {
+		h.post(h.asAlice, refused.path, refused.body).want(refused.status)
+	}
 	h.post(h.asBob, "/api/v1/tokens", `{}`).want(201)
 	h.get(h.asAlice, "/api/v1/tokens").want(http.StatusOK)
 }

@@ -80,10 +80,7 @@ func (s *server) addKeyRoutes() {
 			if fault := record.NameFault(comment); in.Body.Name == "" && fault != "" {
 				return key, invalid("body.key", "the comment of the line "+fault+", or give a name", nil)
 			}
-			if err := s.Limits.Create(c.who); err != nil {
-				return key, err
-			}
-			added, err := s.Accounts.AddKey(ctx, c.who, c.who.AccountName, in.Body.Name, in.Body.Key)
+			added, err := s.grants().AddKey(ctx, c.who, in.Body.Name, in.Body.Key)
 			return record.OfKey(added), err
 		})
 	key := found(keys, "id", func(k relay.Key) string { return k.ID }, list)

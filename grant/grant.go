@@ -1,12 +1,16 @@
-// Package grant creates shares, tokens and invitations, and replays shared events. The API and the
+// Package grant creates shares, tokens, keys and invitations, and replays shared events. The API and the
 // dashboard read the request and show the result; this package has the checks and the limits, and their
 // order. A request that the checks refuse does not count against a limit.
 package grant
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 	"unicode/utf8"
+
+	"golang.org/x/crypto/ssh"
 
 	"relay"
 	"relay/record"
@@ -173,10 +177,37 @@ func (g Grants) CreateToken(ctx context.Context, who relay.Actor, want TokenRequ
 	case want.Renew:
 		t.Renewal = time.Until(want.ExpiresAt).Round(time.Second)
 	}
+	if want.Alias != "" {
+		// The error for an unknown alias takes precedence over that of the limit. CreateToken reports all others.
+		if _, err := g.Accounts.Alias(ctx, who, want.Alias); errors.Is(err, relay.ErrNotFound) {
+			return token, "", err
+		}
+	}
 	if err := g.Limits.Create(who); err != nil {
 		return token, "", err
 	}
 	return g.Accounts.CreateToken(ctx, who, t)
+}
+
+// AddKey registers a public key, which is one line as in authorized_keys, for the account of the actor. A line
+// that is no key, and a key that the account has already, are refused in any case, so they do not count.
+func (g Grants) AddKey(ctx context.Context, who relay.Actor, name, line string) (relay.Key, error) {
+	public, _, _, _, fault := ssh.ParseAuthorizedKey(record.DecodeText([]byte(line)))
+	refused := fault != nil
+	if !refused {
+		keys, err := g.Accounts.Keys(ctx, who, who.AccountName)
+		if err != nil {
+			return relay.Key{}, err
+		}
+		fingerprint := ssh.FingerprintSHA256(public)
+		refused = slices.ContainsFunc(keys, func(k relay.Key) bool { return k.Fingerprint == fingerprint })
+	}
+	if !refused {
+		if err := g.Limits.Create(who); err != nil {
+			return relay.Key{}, err
+		}
+	}
+	return g.Accounts.AddKey(ctx, who, who.AccountName, name, line)
 }
 
 // invalid returns the error for one field of a request.
@@ -190,6 +221,13 @@ func invalid(field, message string) error {
 // CreateInvite creates a link with which one user may add a key to an account; only this call returns its
 // secret. The error is ErrNotFound if there is no such account.
 func (g Grants) CreateInvite(ctx context.Context, who relay.Actor, user string) (secret string, expires time.Time, err error) {
+	all, err := g.Accounts.Accounts(ctx, who)
+	if err == nil && !slices.ContainsFunc(all, func(a relay.Account) bool { return a.Name == user }) {
+		err = relay.ErrNotFound
+	}
+	if err != nil {
+		return "", expires, err
+	}
 	if err := g.Limits.Create(who); err != nil {
 		return "", expires, err
 	}

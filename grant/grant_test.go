@@ -49,6 +49,32 @@ func (r *recorder) CreateToken(_ context.Context, _ relay.Actor, t relay.Token) 
 	return t, "", r.note("create")
 }
 
+func (r *recorder) AddKey(context.Context, relay.Actor, string, string, string) (relay.Key, error) {
+	return relay.Key{}, r.note("create")
+}
+
+// The lines of two keys, and the fingerprint of the first one, which is registered.
+const (
+	key1         = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAINsMJwxUMIoXsA/wrNU4zyRKcewPhJ0rdZAfVdF2XBv3"
+	fingerprint1 = "SHA256:yVZR8ujw0iNbC0dYCoeuQ1FwbTLqaP6vC8TW3a/Tvk8"
+	key2         = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl"
+)
+
+func (r *recorder) Accounts(context.Context, relay.Actor) ([]relay.Account, error) {
+	return []relay.Account{{Name: "bob"}}, nil
+}
+
+func (r *recorder) Alias(_ context.Context, _ relay.Actor, name string) (*relay.Alias, error) {
+	if name != "shop" {
+		return nil, relay.ErrNotFound
+	}
+	return &relay.Alias{Name: name}, nil
+}
+
+func (r *recorder) Keys(context.Context, relay.Actor, string) ([]relay.Key, error) {
+	return []relay.Key{{Fingerprint: fingerprint1}}, nil
+}
+
 func (r *recorder) CreateInvite(context.Context, relay.Actor, string, time.Duration) (string, error) {
 	return "", r.note("create")
 }
@@ -63,7 +89,11 @@ func TestCreationsAreLimited(t *testing.T) {
 			return err
 		},
 		"token": func(g grant.Grants) error {
-			_, _, err := g.CreateToken(t.Context(), relay.Actor{}, grant.TokenRequest{})
+			_, _, err := g.CreateToken(t.Context(), relay.Actor{}, grant.TokenRequest{Alias: "shop"})
+			return err
+		},
+		"key": func(g grant.Grants) error {
+			_, err := g.AddKey(t.Context(), relay.Actor{}, "", key2)
 			return err
 		},
 		"invite": func(g grant.Grants) error {
@@ -126,10 +156,19 @@ func TestRefusalsAreNotCounted(t *testing.T) {
 	t.Parallel()
 	r := &recorder{}
 	g := grant.Grants{Accounts: r, Limits: r}
-	for _, want := range []grant.TokenRequest{{Name: "a\nb"}, {Scopes: []string{"none"}}, {Renew: true}} {
+	for _, want := range []grant.TokenRequest{{Name: "a\nb"}, {Scopes: []string{"none"}}, {Renew: true}, {Alias: "shpo"}} {
 		if _, _, err := g.CreateToken(t.Context(), relay.Actor{}, want); err == nil || len(r.asked) > 0 {
 			t.Errorf("%+v: %v, %v", want, err, r.asked)
 		}
+	}
+	if _, _, err := g.CreateInvite(t.Context(), relay.Actor{}, "nobody"); !errors.Is(err, relay.ErrNotFound) || len(r.asked) > 0 {
+		t.Errorf("an invitation of nobody: %v, %v", err, r.asked)
+	}
+	for _, line := range []string{"no key", key1} { // the store refuses both
+		if _, err := g.AddKey(t.Context(), relay.Actor{}, "", line); err != nil || !slices.Equal(r.asked, []string{"create"}) {
+			t.Errorf("%s: %v, %v", line, err, r.asked)
+		}
+		r.asked = nil
 	}
 	g.Events = blockedEvents{}
 	if _, _, err := g.CreateShare(t.Context(), relay.Actor{}, grant.ShareRequest{}); err == nil || len(r.asked) > 0 {

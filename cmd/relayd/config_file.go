@@ -24,6 +24,9 @@ type fileEntry struct {
 // settingName matches the form of a key, even a misspelled key.
 var settingName = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
 
+// quotedWord matches a word of the file in a message of the YAML library: it may be a secret.
+var quotedWord = regexp.MustCompile(`"[^"]{2,}"`)
+
 // maxConfigFile is the largest size of a configuration file, in bytes. A file with every setting and comments
 // has a quarter of this size.
 const maxConfigFile = 64 << 10
@@ -61,7 +64,7 @@ func readConfigFile(path string, list []*setting) (map[string]fileEntry, error) 
 			text, err := textOf(key.Value, pair.Value, list)
 			if err != nil {
 				name := key.Value
-				if !settingName.MatchString(name) { // it may be the second line of a value, such as a piece of a password
+				if !settingName.MatchString(name) || looksSecret(name) { // it may be the second line of a value, such as a piece of a password
 					name = hidden
 				}
 				faults = append(faults, fmt.Errorf("%s: %s: %w", origin, name, err))
@@ -126,5 +129,5 @@ func syntaxError(path string, err error) error {
 		key = strings.Trim(strings.TrimPrefix(key, "mapping key "), `" `)
 		return fmt.Errorf("%s: %s is set in line %s already; expected each setting once", place, key, line)
 	}
-	return fmt.Errorf("%s: expected `setting: value` on a line of its own, without spaces before it; what YAML says: %s", place, fault.GetMessage())
+	return fmt.Errorf("%s: expected `setting: value` on a line of its own, without spaces before it; what YAML says: %s", place, quotedWord.ReplaceAllString(fault.GetMessage(), hidden))
 }

@@ -201,8 +201,8 @@ func secretsOf(cfg Config) []string {
 }
 
 // secretText matches text that may hold a secret: the address of a database, user information in
-// another address, a password in the form of libpq, a private key, a key of --secret-key.
-var secretText = regexp.MustCompile(`(?is)postgres(ql)?:|://.*@|\b(pass|password|passwd|pwd)\s*=|private key|rsk1_`)
+// another address, a password in the form of libpq, a private key, a key of --secret-key, an API token.
+var secretText = regexp.MustCompile(`(?is)postgres(ql)?:|://.*@|\b(pass|password|passwd|pwd)\s*=|private key|rsk1_|\brly_[\w-]{16}`)
 
 // looksSecret reports whether a text may contain a secret.
 func looksSecret(text string) bool { return secretText.MatchString(text) }

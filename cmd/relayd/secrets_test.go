@@ -168,10 +168,20 @@ func TestNoOtherSecretIsTold(t *testing.T) {
 		"TSIG key":             {"RELAY_ACME_DNS_KEY", "relay:hmac-sha256:" + pieceOne + pieceTwo + "AAA="},
 		"TSIG key, wrong":      {"RELAY_ACME_DNS_KEY", "relay:" + pieceOne + ":" + pieceTwo},
 		"TSIG key, for a file": {"RELAY_ACME_DNS_KEY_FILE", "relay:hmac-sha256:" + pieceOne + pieceTwo},
+		"API token":            {"RELAY_LOG_LEVEL", "rly_" + pieceOne + "-" + pieceTwo},
 	} {
 		for _, args := range [][]string{{"config"}, {"doctor"}, {"support", "-"}, {"user", "list"}} {
 			tellsPiece(t, name, setting, append(args, "--data-dir", t.TempDir(), "--admin-addr", "off")...)
 		}
+	}
+}
+
+// TestMistakesOfAFileTellNoSecret: the errors of a configuration file show neither a secret in the place of a key
+// nor a word that the YAML library quotes.
+func TestMistakesOfAFileTellNoSecret(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"rsk1_" + pieceOne + ": " + pieceTwo + "\n", "acme-dns-key: |" + pieceOne + "\n", "acme-dns-key: >" + pieceOne + "\n"} {
+		tellsPiece(t, text, nil, "config", "--config", write(t, "relay.yaml", text))
 	}
 }
 

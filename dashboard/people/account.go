@@ -51,10 +51,7 @@ func (p pages) account(r *http.Request, who relay.Actor, failed page.Form) (temp
 }
 
 func (p pages) addKey(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	if err := p.Limits.Create(who); err != nil {
-		return nil, err
-	}
-	_, err := p.Accounts.AddKey(r.Context(), who, "", page.Field(r, "name"), r.PostForm.Get("key"))
+	_, err := p.Grants().AddKey(r.Context(), who, page.Field(r, "name"), r.PostForm.Get("key"))
 	return page.FormPage(p.account).Finish(w, r, who, page.Posted("key", r), err, "key", "/account?done=key-added")
 }
 
