@@ -42,7 +42,8 @@ func TestSSHRemovedAliases(t *testing.T) {
 		return strings.Contains(said, "removed was removed") && strings.Contains(said, "lent was removed, or you may not use it")
 	})
 	own.serves(t, "kept", "x")
-	if said := u.Err.String(); strings.Contains(said, "econnect") {
+	// A connection on which the relay was silent for 10 s has another cause: a machine so busy that relayd did not run.
+	if said := u.Err.String(); strings.Contains(said, "connecting again") && !strings.Contains(said, "been silent for") {
 		t.Errorf("the connection was lost: %s", said)
 	}
 	own.must(204, "DELETE", "/aliases/kept", nil)

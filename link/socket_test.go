@@ -30,10 +30,15 @@ func TestLastBytesReachAPeerThatSends(t *testing.T) {
 		s.Linger()
 		_, _ = io.WriteString(peer, "nobody reads this")
 		_, _ = io.WriteString(s, "taken over")
+		closed := time.Now()
 		s.Close(Unneeded)
 		_, _ = io.WriteString(peer, "nor this")
 		_ = peer.SetDeadline(time.Now().Add(30 * time.Second))
-		if got, err := io.ReadAll(peer); err != nil || string(got) != "taken over" {
+		got, err := io.ReadAll(peer)
+		if err != nil && time.Since(closed) >= lingerTime {
+			continue // this goroutine came to read too late: a peer that does not close its side is reset after lingerTime
+		}
+		if err != nil || string(got) != "taken over" {
 			t.Fatalf("the peer reads %q, %v", got, err)
 		}
 		if n, err := s.Read(make([]byte, 8)); n != 0 || err == nil {
