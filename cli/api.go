@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -231,7 +232,9 @@ func (a *API) answerError(resp *http.Response) error {
 	e := Errorf(ExitFailure, "%s", p.Error())
 	e.Code, e.Transient = p.Code, !Permanent(p.Code)
 	for _, f := range p.Errors {
-		e.Text += "; " + f.Location + ": " + f.Message
+		if !strings.Contains(e.Text, f.Message) { // the detail of a problem with one error has that error already
+			e.Text += "; " + f.Location + ": " + f.Message
+		}
 	}
 	switch p.Code {
 	case relay.CodeNotFound:

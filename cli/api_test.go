@@ -160,6 +160,20 @@ func TestAnswerLostAfterItWasDone(t *testing.T) {
 	}
 }
 
+// TestErrorsOfAnAnswerOnce: the text of a refused call has each error of the answer once.
+func TestErrorsOfAnAnswerOnce(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		_, _ = io.WriteString(w, `{"code":"validation-failed","detail":"name: too long","errors":[{"location":"body.name","message":"too long"},{"location":"body.key","message":"missing"}]}`)
+	}))
+	t.Cleanup(server.Close)
+	api := NewAPI(Connection{Base: server.URL, Transport: &http.Transport{}})
+	t.Cleanup(api.Close)
+	if _, err := api.Call(t.Context(), http.MethodPost, "/aliases", nil); err == nil || err.Error() != "name: too long; body.key: missing" {
+		t.Error(err)
+	}
+}
+
 // exitOfError returns the exit code of an error, 0 for nil.
 func exitOfError(err error) int {
 	var e *Error

@@ -33,21 +33,30 @@ func (f *Front) ofEvents(asked Question) Question {
 	return func(ctx context.Context, api *API, args []string, emit func(json.RawMessage) error) (json.RawMessage, error) {
 		ids := slices.Clone(args)
 		for i, typed := range args {
-			name, attempt, _ := strings.Cut(typed, "/") // diff takes ID/ATTEMPT, too
-			if strings.HasPrefix(name, relay.IDPrefix) {
-				continue
-			}
-			id, err := api.findEvent(ctx, name)
+			name, attempt, numbered := strings.Cut(typed, "/") // diff takes ID/ATTEMPT, too
+			id, err := f.eventID(ctx, api, name)
 			if err != nil {
 				return nil, err
 			}
-			if ids[i] = id; attempt != "" {
+			if ids[i] = id; numbered {
 				ids[i] += "/" + attempt
 			}
-			f.Say(name + " is " + id)
 		}
 		return asked(ctx, api, ids, emit)
 	}
+}
+
+// eventID returns the id of the event that a typed name refers to. If the name is not an id, it prints a
+// message with the id.
+func (f *Front) eventID(ctx context.Context, api *API, name string) (string, error) {
+	if id := strings.ToLower(name); strings.HasPrefix(id, relay.IDPrefix) {
+		return id, nil
+	}
+	id, err := api.findEvent(ctx, name)
+	if err == nil {
+		f.Say(name + " is " + id)
+	}
+	return id, err
 }
 
 // findEvent returns the id of the event that a name refers to: LastEvent, an alias or the end of an id,

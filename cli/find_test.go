@@ -82,6 +82,7 @@ func TestEventsByOtherNames(t *testing.T) {
 	newest := fmt.Sprintf("evt_%022d%04d", 2000, 2000)
 	for _, tt := range []struct{ name, id, says string }{
 		{"evt_01k000000000000000000wxyz", "evt_01k000000000000000000wxyz", ""},
+		{"EVT_01K000000000000000000WXYZ", "evt_01k000000000000000000wxyz", ""},
 		{"evt_nothing", "evt_nothing", ""}, // the relay itself refuses this id
 		{"@last", newest, "@last is " + newest},
 		{"stripe-dev", "evt_01k000000000000000000wxyz", "stripe-dev is evt_01k000000000000000000wxyz"},
@@ -120,11 +121,46 @@ func TestEventsByOtherNames(t *testing.T) {
 			t.Errorf("%s asked %q and said %q", tt.args, asked, said)
 		}
 	}
+	if said, _ := run("send", "stripe-dev", "--from", "@last"); !strings.Contains(said, "@last is "+newest) {
+		t.Errorf("send said %q", said)
+	}
 	root := &cobra.Command{}
 	(&Front{}).AddCommands(root)
 	for _, c := range root.Commands() {
 		if strings.HasSuffix(c.Use, " ID") != strings.Contains(c.Long, eventHelp) && c.Name() != "diff" {
 			t.Errorf("the help of %s says nothing of other names", c.Name())
+		}
+	}
+}
+
+// TestUsageErrorsNameTheRightWay: commands that read files and variables on the user's machine name their own flags in
+// errors, and commands at the relay say that they cannot read files.
+func TestUsageErrorsNameTheRightWay(t *testing.T) {
+	t.Parallel()
+	here := &Secrets{Getenv: func(string) string { return "" }}
+	for _, tt := range []struct {
+		args    string
+		secrets *Secrets
+		says    string
+	}{
+		{"secret add shop --provider github --from-env NONE", here, "give --from-file FILE"},
+		{"secret add shop --provider github", here, "| relay secret add ALIAS --provider github"},
+		{"send shop -X POST --data @body.json", nil, "standard input: < body.json"},
+	} {
+		var talk bytes.Buffer
+		f := &Front{
+			API: func(context.Context) (*API, error) {
+				return NewAPI(Connection{Base: "http://127.0.0.1:1", Transport: &http.Transport{}}), nil
+			},
+			Printer: func() *Printer { return &Printer{Out: io.Discard} },
+			Say:     func(text string) { talk.WriteString(text + "\n") },
+			Stdin:   strings.NewReader(""), Secrets: tt.secrets,
+		}
+		root := &cobra.Command{Use: "relay", SilenceErrors: true, SilenceUsage: true}
+		f.AddCommands(root)
+		root.SetArgs(strings.Fields(tt.args))
+		if exit := f.Exit(t.Context(), root.ExecuteContext(t.Context())); exit != ExitUsage || !strings.Contains(talk.String(), tt.says) {
+			t.Errorf("%s: exit %d, %s", tt.args, exit, talk.String())
 		}
 	}
 }

@@ -52,6 +52,7 @@ func (l *RequestLog) Take(name string, data []byte) (*record.Summary, *record.At
 			Error      *relay.Fault `json:"error"`
 			LatencyMs  *float64     `json:"latencyMs"`
 			Cause      *string      `json:"cause"`
+			CallerGone bool         `json:"callerGone"`
 			Response   *struct {
 				Status int `json:"status"`
 			} `json:"response"`
@@ -76,6 +77,7 @@ func (l *RequestLog) Take(name string, data []byte) (*record.Summary, *record.At
 	l.taken[key] = true
 	attempt := &record.Attempt{
 		Number: a.Number, Kind: a.Kind, State: a.State, ReceivedAt: a.ReceivedAt, StartedAt: a.StartedAt, Error: a.Error, LatencyMs: a.LatencyMs, Cause: a.Cause,
+		CallerGone: a.CallerGone,
 	}
 	if a.Response != nil {
 		attempt.Response = &record.Response{Status: a.Response.Status}

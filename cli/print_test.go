@@ -103,3 +103,14 @@ func TestRequestLogIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestRequestLogTellsThatTheCallerLeft: the line of the live log about an attempt whose caller had left says so, as
+// the event does in the dashboard.
+func TestRequestLogTellsThatTheCallerLeft(t *testing.T) {
+	t.Parallel()
+	var l RequestLog
+	e, a := l.Take("attempt", []byte(`{"event":{"id":"evt_1"},"attempt":{"number":1,"kind":"original","state":"delivered","callerGone":true}}`))
+	if e == nil || !strings.Contains(record.AttemptLine(e, a).String(), record.CallerHadLeft) {
+		t.Errorf("%+v, %+v", e, a)
+	}
+}

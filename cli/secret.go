@@ -22,11 +22,14 @@ type SecretFlags struct {
 	Sign, Generate    bool
 	FromEnv, FromFile string
 	Custom            string // JSON of the custom signature scheme, for the provider custom
+
+	command *cobra.Command // the command that Add got
 }
 
 // Add adds the flags to a command. local means that the command runs on the user's machine, so it may read
 // variables and files there.
 func (q *SecretFlags) Add(c *cobra.Command, local bool) {
+	q.command = c
 	c.Flags().StringVar(&q.Provider, "provider", "", "`NAME` of the sender, such as stripe")
 	c.Flags().StringVar(&q.Path, "path", "", "only for requests whose path begins with `PREFIX`")
 	c.Flags().BoolVar(&q.Sign, "sign", false, "allow relay send to sign with it; use a test-mode secret")
@@ -66,7 +69,7 @@ func (q *SecretFlags) Value(from *Secrets, stdin io.Reader) (string, error) {
 		return "", Usage("no secret can be made for %s: it has none, or is not known", q.Provider).WithHint("the sender gives you its public key, if it has one")
 	}
 	if from != nil && (q.FromEnv != "" || q.FromFile != "") {
-		return from.read(q.FromEnv, q.FromFile)
+		return from.read(q.FromEnv, q.FromFile, "--from-file")
 	}
 	if stdin == nil {
 		return "", Usage("there is no standard input to read the secret from").WithHint("use --generate, or the dashboard")
@@ -76,7 +79,7 @@ func (q *SecretFlags) Value(from *Secrets, stdin io.Reader) (string, error) {
 		return "", &Error{Exit: ExitFailure, Text: "cannot read the secret", Cause: err}
 	}
 	if value = bytes.TrimSuffix(bytes.TrimSuffix(value, []byte("\n")), []byte("\r")); len(value) == 0 {
-		return "", Usage("standard input is empty, and the secret is read from there").WithHint("printf %%s \"$SECRET\" | %s", "relay secret add ALIAS --provider "+q.Provider)
+		return "", Usage("standard input is empty, and the secret is read from there").WithHint("printf %%s \"$SECRET\" | %s ALIAS --provider %s", q.command.CommandPath(), q.Provider)
 	}
 	return string(value), nil
 }

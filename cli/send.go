@@ -199,7 +199,9 @@ func (x *sendFlags) readBody(f *Front, hasData bool) error {
 		case len(data) > 0 || hasData && f.Secrets != nil: // over plain ssh, an empty input leaves the body unchanged
 			x.call.setBody(data)
 		}
-	case hasData && isFile && f.Secrets != nil:
+	case hasData && isFile && f.Secrets == nil:
+		return Usage("the file %s is on your machine, and this command runs at the relay", name).WithHint("leave --data out and give the file on standard input: < %s", name)
+	case hasData && isFile:
 		data, err := f.Secrets.ReadFile(name)
 		if err != nil {
 			return &Error{Exit: ExitFailure, Text: "cannot read the body", Cause: err}
@@ -249,8 +251,8 @@ func (x *sendFlags) readPasted(f *Front, hasData bool) error {
 // sendEvent sends a new event.
 func (f *Front) sendEvent(ctx context.Context, api *API, alias string, x *sendFlags) (json.RawMessage, error) {
 	path, call := "/aliases/"+url.PathEscape(alias)+"/send", x.call
-	if call.From != "" && !strings.HasPrefix(call.From, relay.IDPrefix) {
-		id, err := api.findEvent(ctx, call.From)
+	if call.From != "" {
+		id, err := f.eventID(ctx, api, call.From)
 		if err != nil {
 			return nil, err
 		}

@@ -104,7 +104,7 @@ const signAuto = "auto"
 // sendExact sends exact bytes: those of a file, or those that the relay composes from the call. If there is a
 // secret, this machine signs them.
 func (f *Front) sendExact(ctx context.Context, api *API, s *exactSend, x *sendFlags) (answer json.RawMessage, err error) {
-	if s.secret, err = f.Secrets.read(x.env, x.file); err != nil {
+	if s.secret, err = f.Secrets.read(x.env, x.file, secretFileFlag); err != nil {
 		return nil, err
 	}
 	if err := f.compose(ctx, api, s); err != nil {

@@ -101,7 +101,7 @@ func (f *Front) verdict(ctx context.Context, api *API, id string, q verifyQuesti
 		}
 	}
 	var err error
-	if given.Value, err = f.Secrets.read(secretEnv, secretFile); err != nil {
+	if given.Value, err = f.Secrets.read(secretEnv, secretFile, secretFileFlag); err != nil {
 		return nil, err
 	}
 	if given.Value == "" {
@@ -127,14 +127,18 @@ func (f *Front) verdict(ctx context.Context, api *API, id string, q verifyQuesti
 	return json.Marshal(report)
 }
 
-// read reads the secret from the given variable or file; "" if neither is given.
-func (s *Secrets) read(env, file string) (string, error) {
+// secretFileFlag is the flag of the commands verify and send that names the file of a secret.
+const secretFileFlag = "--secret-file"
+
+// read reads the secret from the given variable or file; "" if neither is given. fileFlag is the flag that names
+// a file, for the hint of an error.
+func (s *Secrets) read(env, file, fileFlag string) (string, error) {
 	switch {
 	case env != "":
 		if secret := s.Getenv(env); secret != "" {
 			return secret, nil
 		}
-		return "", Usage("the environment variable %s is empty", env).WithHint("export %s, or give --secret-file FILE", env)
+		return "", Usage("the environment variable %s is empty", env).WithHint("export %s, or give %s FILE", env, fileFlag)
 	case file != "":
 		content, err := s.ReadFile(file)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -31,6 +32,10 @@ func StartEcho(came func(Echoed)) (target Target, stop func(), err error) {
 	echo := func(w http.ResponseWriter, r *http.Request) {
 		// The server answers while it reads a request, because a large request may not fit into memory.
 		_ = http.NewResponseController(w).EnableFullDuplex()
+		if r.ProtoAtLeast(1, 1) && strings.EqualFold(r.Header.Get("Expect"), "100-continue") {
+			// net/http sends it at the first read of the body, but not after the header of the answer.
+			w.WriteHeader(http.StatusContinue)
+		}
 		w.Header()["Content-Type"] = r.Header["Content-Type"] // nil keeps net/http from guessing one
 		if r.ContentLength >= 0 {
 			w.Header().Set("Content-Length", strconv.FormatInt(r.ContentLength, 10))

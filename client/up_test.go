@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -253,5 +255,40 @@ func TestEchoAnswersBodyAndType(t *testing.T) {
 	body, _ := io.ReadAll(resp.Body)
 	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/x" || string(body) != "abc" {
 		t.Errorf("%s", text)
+	}
+}
+
+// TestEchoAsksForTheBody: a client that waits for 100 Continue before it sends its body gets that from relay up
+// --echo.
+func TestEchoAsksForTheBody(t *testing.T) {
+	t.Parallel()
+	target, stop, err := StartEcho(func(Echoed) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	u, err := url.Parse(target.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("tcp", u.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_, _ = io.WriteString(conn, "POST /x HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n")
+	in := bufio.NewReader(conn)
+	if line, err := in.ReadString('\n'); err != nil || !strings.HasPrefix(line, "HTTP/1.1 100 ") {
+		t.Fatalf("%q, %v", line, err)
+	}
+	_, _ = in.ReadString('\n')
+	_, _ = io.WriteString(conn, "abc")
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK || string(body) != "abc" {
+		t.Errorf("%d, %q, %v", resp.StatusCode, body, err)
 	}
 }
