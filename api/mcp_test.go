@@ -115,9 +115,14 @@ func TestAgentIsWho(t *testing.T) {
 		"not JSON":          {"POST", "/mcp", http.Header{"Authorization": {"Bearer " + h.asAlice}, "Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}, 400},
 		"several at once":   {"POST", "/mcp", http.Header{"Authorization": {"Bearer " + h.asAlice}, "Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}, 400},
 		"too large":         {"POST", "/mcp", http.Header{"Authorization": {"Bearer " + h.asAlice}, "Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}, 413},
+		"JSON alone":        {"POST", "/mcp", http.Header{"Authorization": {"Bearer " + h.asAlice}, "Content-Type": {"application/json"}, "Accept": {"application/json;q=0.9"}}, 200},
+		"no JSON":           {"POST", "/mcp", http.Header{"Authorization": {"Bearer " + h.asAlice}, "Content-Type": {"application/json"}, "Accept": {"text/html"}}, 400},
 		"not for this host": {"POST", "/mcp", http.Header{"Authorization": {"Bearer " + h.asAlice}, "Content-Type": {"text/plain"}}, 415},
 	} {
 		body := "{"
+		if name == "JSON alone" {
+			body = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+		}
 		if name == "several at once" {
 			body = " \n[{}]"
 		}
@@ -148,7 +153,8 @@ func TestAgentIsWho(t *testing.T) {
 	}{
 		"all":     {relay.AllScopes, all},
 		"reading": {relay.ScopeEventsRead | relay.ScopeAliasesRead, readingTools},
-		"replay":  {relay.ScopeEventsReplay, []string{"replay_event", "replay_queued"}},
+		"replay":  {relay.ScopeEventsReplay, []string{"replay_event"}},
+		"queued":  {relay.ScopeEventsReplay | relay.ScopeAliasesRead, []string{"list_aliases", "replay_event", "replay_queued"}},
 		"none":    {relay.ScopeAccount, nil},
 	} {
 		a := newAgent(t, base, h.token("alice", relay.Token{Name: name, Scopes: tc.scopes}))
@@ -187,6 +193,9 @@ func TestAgentReads(t *testing.T) {
 	a := newAgent(t, base, h.asAlice)
 	a.want("list_aliases", nil, `"name":"shop"`, `"state":"never"`)
 	a.want("figures", args{"alias": "shop"}, `"events":2`)
+	for _, span := range []any{"1m", 60, 90.5} { // durations are seconds as numbers; the API's texts are understood, too
+		a.want("figures", args{"alias": "shop", "span": span}, `"events":2`)
+	}
 	hidden := []string{"s3cr3t", "hunter2", "abcdefghijklmnop", "\x1b", "\\u001b[2Jabc"}
 	for _, text := range []string{
 		a.want("list_events", args{"status": "5xx"}, id, `"nextCursor":null`),
@@ -229,7 +238,10 @@ func TestAgentReads(t *testing.T) {
 		"not JSON":         {"get_body", args{"id": large, "jsonPath": "x"}, "validation-failed"},
 		"too many":         {"list_events", args{"limit": 51}, "too-large"},
 		"too large":        {"show_event", args{"id": id, "bodyBytes": 65537}, "too-large"},
-		"too long":         {"wait_for_event", args{"timeout": 61}, "too-large"},
+		"too long":         {"wait_for_event", args{"timeout": 60.5}, "too-large"},
+		"a negative wait":  {"wait_for_event", args{"timeout": -1}, "validation-failed"},
+		"no span":          {"figures", args{"alias": "shop", "span": 0}, "validation-failed"},
+		"an endless span":  {"figures", args{"alias": "shop", "span": 1e300}, "too-large"},
 		"an unknown name":  {"list_events", args{"nope": 1}, "validation-failed"},
 		"a wrong type":     {"show_event", args{"id": 7}, "validation-failed"},
 		"none":             {"replay_event", args{}, "validation-failed"},
@@ -295,18 +307,18 @@ func TestAgentWaits(t *testing.T) {
 		failed bool
 	}
 	results := make(chan result, 20)
-	wait := func(seconds int) {
+	wait := func(seconds float64) {
 		a := newAgent(t, base, secret)
 		go func() {
 			text, failed := a.call("wait_for_event", args{"alias": "shop", "timeout": seconds})
 			results <- result{text, failed}
 		}()
 	}
-	wait(1)
-	<-feeds
+	wait(0.05)
 	if got := <-results; got.failed || got.text != `{"timedOut":true}` {
-		t.Errorf("%+v", got)
+		t.Fatalf("%+v", got)
 	}
+	<-feeds
 	var open []*fakeFeed
 	for range 8 {
 		wait(60)

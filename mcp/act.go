@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -18,19 +17,21 @@ import (
 // addActing adds the tools that send a request to a local server, if the listing includes them.
 func addActing(s *sdk.Server, l listing) {
 	acts := func(name, title, text string) tool {
-		return tool{name: name, title: title, text: text, scope: "events:replay", acts: true}
+		return tool{name: name, title: title, text: text, scopes: []string{"events:replay"}, acts: true}
 	}
 	add(s, l, acts("replay_event", "Replay an event", "Send the exact bytes of an event to the local server again, wait for its answer, and return the new attempt with its difference to the last one that got an answer. While no tunnel is attached the replay is queued."), (*tools).replayEvent)
 	send := acts("send_event", "Send a new event", "Make a new event and send it once to the local server: from a captured event with changes, from a sample (last:TYPE for the newest event of a type), or from nothing. It is a new event, not a replay; sign: auto signs it now with the secret of the alias. With dryRun nothing is sent.")
-	send.scope = "events:send"
+	send.scopes = []string{"events:send"}
 	add(s, l, send, (*tools).sendEvent)
-	add(s, l, acts("replay_queued", "Deliver queued events", "Deliver the events of an alias that were queued while it was offline. expect must be their number as list_aliases gives it."), (*tools).replayQueued)
+	queued := acts("replay_queued", "Deliver queued events", "Deliver the events of an alias that were queued while it was offline. expect must be their number as list_aliases gives it.")
+	queued.scopes = append(queued.scopes, "aliases:read") // to compare the number
+	add(s, l, queued, (*tools).replayQueued)
 }
 
 type replayIn struct {
 	hiding
-	ID   string `json:"id"`
-	Wait int    `json:"wait,omitempty" jsonschema:"seconds to wait for the answer, 1 to 60; default 30"`
+	ID   string  `json:"id"`
+	Wait float64 `json:"wait,omitempty" jsonschema:"seconds to wait for the answer, at most 60; default 30"`
 }
 
 // replayed is the result of a replay: the attempt that it made.
@@ -42,7 +43,7 @@ type replayed struct {
 }
 
 func (t *tools) replayEvent(ctx context.Context, in replayIn) (any, error) {
-	seconds, err := within("wait", in.Wait, usualWait, maxWait)
+	seconds, err := waitWithin("wait", in.Wait)
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +51,7 @@ func (t *tools) replayEvent(ctx context.Context, in replayIn) (any, error) {
 		return nil, err
 	}
 	var e record.Event
-	if err := t.API.Decode(ctx, http.MethodPost, "/events/"+url.PathEscape(in.ID)+"/replay?wait="+strconv.Itoa(seconds)+"s", nil, &e); err != nil {
+	if err := t.API.Decode(ctx, http.MethodPost, "/events/"+url.PathEscape(in.ID)+"/replay?wait="+seconds, nil, &e); err != nil {
 		return nil, err
 	}
 	answered := slices.DeleteFunc(slices.Clone(e.Attempts), func(a record.Attempt) bool { return a.Response == nil })
@@ -111,7 +112,7 @@ type sendIn struct {
 	SecretID string         `json:"secretId,omitempty"`
 	NewID    bool           `json:"newId,omitempty" jsonschema:"a new delivery id"`
 	DryRun   bool           `json:"dryRun,omitempty" jsonschema:"show the request; nothing is sent or stored"`
-	Wait     int            `json:"wait,omitempty" jsonschema:"seconds to wait for the answer, 1 to 60; default 30"`
+	Wait     float64        `json:"wait,omitempty" jsonschema:"seconds to wait for the answer, at most 60; default 30"`
 }
 
 type sentBody struct {
@@ -128,7 +129,7 @@ type sent struct {
 }
 
 func (t *tools) sendEvent(ctx context.Context, in sendIn) (any, error) {
-	seconds, err := within("wait", in.Wait, usualWait, maxWait)
+	seconds, err := waitWithin("wait", in.Wait)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +152,7 @@ func (t *tools) sendEvent(ctx context.Context, in sendIn) (any, error) {
 		return &p, err
 	}
 	var made record.Event
-	if err := t.API.Decode(ctx, http.MethodPost, path+"/send?wait="+strconv.Itoa(seconds)+"s", body, &made); err != nil {
+	if err := t.API.Decode(ctx, http.MethodPost, path+"/send?wait="+seconds, body, &made); err != nil {
 		return nil, err
 	}
 	out := &sent{}

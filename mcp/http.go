@@ -55,5 +55,24 @@ func (h *Handler) server(scopes []string) *sdk.Server {
 // Serve answers one message of an agent. o describes the rights of the agent. The code that calls Serve must
 // have checked the agent's identity, and the Host and Origin of the request.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, o Options) {
+	// The SDK demands that agents also accept event streams. All answers of this server are JSON.
+	if acceptsJSON(r.Header.Values("Accept")) {
+		r.Header.Set("Accept", "application/json, text/event-stream")
+	}
 	h.serve.ServeHTTP(w, r.WithContext(withTools(r.Context(), &tools{o, r.Context()})))
+}
+
+// acceptsJSON reports whether the values of the header Accept allow JSON; without a value, everything is allowed.
+func acceptsJSON(accept []string) bool {
+	if len(accept) == 0 {
+		return true
+	}
+	for kind := range strings.SplitSeq(strings.Join(accept, ","), ",") {
+		kind, _, _ = strings.Cut(kind, ";")
+		switch strings.ToLower(strings.TrimSpace(kind)) {
+		case "application/json", "application/*", "*/*":
+			return true
+		}
+	}
+	return false
 }

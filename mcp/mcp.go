@@ -9,6 +9,7 @@ package mcp
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"slices"
@@ -51,7 +52,7 @@ type listing struct {
 
 // has reports whether the listing includes a tool.
 func (l listing) has(d *tool) bool {
-	return (!d.acts || !l.readOnly) && (d.scope == "" || slices.Contains(l.scopes, d.scope))
+	return (!d.acts || !l.readOnly) && !slices.ContainsFunc(d.scopes, func(scope string) bool { return !slices.Contains(l.scopes, scope) })
 }
 
 // newServer returns a server with the tools of a listing. The context of each call has the tools of its
@@ -108,8 +109,9 @@ func withTools(ctx context.Context, t *tools) context.Context {
 // tool describes a tool to an agent, and the rights that the agent's credential needs for it.
 type tool struct {
 	name, title, text string
-	scope             string // scope of the API; "" = any
-	acts              bool   // the tool sends something to a local server
+	scopes            []string        // the scopes of the API that the tool needs
+	acts              bool            // the tool sends something to a local server
+	input             json.RawMessage // JSON schema of the arguments; nil = made from their type
 }
 
 // add adds a tool to a server, if the listing includes it. The SDK checks the arguments of a call by the
@@ -118,10 +120,14 @@ func add[In any](s *sdk.Server, l listing, d tool, call func(*tools, context.Con
 	if !l.has(&d) {
 		return
 	}
-	sdk.AddTool(s, &sdk.Tool{
+	listed := &sdk.Tool{
 		Name: d.name, Title: d.title, Description: d.text,
 		Annotations: &sdk.ToolAnnotations{ReadOnlyHint: !d.acts, DestructiveHint: new(false), OpenWorldHint: new(d.acts)},
-	}, func(ctx context.Context, req *sdk.CallToolRequest, in In) (*sdk.CallToolResult, any, error) {
+	}
+	if d.input != nil {
+		listed.InputSchema = d.input
+	}
+	sdk.AddTool(s, listed, func(ctx context.Context, req *sdk.CallToolRequest, in In) (*sdk.CallToolResult, any, error) {
 		if ran, ok := ctx.Value(ranKey{}).(*bool); ok {
 			*ran = true
 		}

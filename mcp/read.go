@@ -30,12 +30,14 @@ const (
 // addReading adds the tools that change nothing, if the listing includes them.
 func addReading(s *sdk.Server, l listing) {
 	reads := func(name, title, text string) tool {
-		return tool{name: name, title: title, text: text, scope: "events:read"}
+		return tool{name: name, title: title, text: text, scopes: []string{"events:read"}}
 	}
 	aliases := reads("list_aliases", "List aliases", "List the aliases with their public URL, whether a tunnel is attached (state online), and how many events are queued.")
-	aliases.scope = "aliases:read"
+	aliases.scopes = []string{"aliases:read"}
 	add(s, l, aliases, (*tools).listAliases)
-	add(s, l, reads("figures", "Count events", "Count the events of an alias by status and state over a span, with latencies."), (*tools).figures)
+	figures := reads("figures", "Count events", "Count the events of an alias by status and state over a span, with latencies.")
+	figures.input = figuresSchema
+	add(s, l, figures, (*tools).figures)
 	add(s, l, reads("list_events", "List events", "List the newest events, newest first, that match all filters. A summary has no headers and no body; show_event has them."), (*tools).listEvents)
 	add(s, l, reads("wait_for_event", "Wait for an event", "Wait for the next event that matches all filters and arrives after this call, and return its summary once its delivery has ended. Call it before the action that causes the event; list_events finds events that came earlier. If none comes in time the result is timedOut: call it again to go on waiting."), (*tools).waitForEvent)
 	add(s, l, reads("show_event", "Show an event", "Show an event: request, and its newest attempts with the responses of the local server. Bodies are cut to bodyBytes; size has the true size, and get_body the rest."), (*tools).showEvent)
@@ -97,8 +99,14 @@ func (t *tools) aliasPath(name string) (string, error) {
 
 type figuresIn struct {
 	Alias string `json:"alias"`
-	Span  string `json:"span,omitempty" jsonschema:"such as 1h, 24h or 7d; default 24h"`
+	Span  any    `json:"span,omitempty"`
 }
+
+// figuresSchema describes figuresIn. A span is a number of seconds, as are the other durations of the tools, or
+// a text as in the API. A schema that is made from a Go type cannot say that.
+var figuresSchema = json.RawMessage(`{"type":"object","additionalProperties":false,"required":["alias"],"properties":{
+	"alias":{"type":"string"},
+	"span":{"type":["number","string"],"description":"seconds, or a text such as 1h, 24h or 7d; default 1h"}}}`)
 
 func (t *tools) figures(ctx context.Context, in figuresIn) (any, error) {
 	path, err := t.aliasPath(in.Alias)
@@ -106,8 +114,14 @@ func (t *tools) figures(ctx context.Context, in figuresIn) (any, error) {
 		return nil, err
 	}
 	query := url.Values{}
-	if in.Span != "" {
-		query.Set("span", in.Span)
+	switch span := in.Span.(type) {
+	case string:
+		query.Set("span", span)
+	case float64:
+		if span > maxSeconds {
+			return nil, bound("span is at most %d seconds", maxSeconds)
+		}
+		query.Set("span", duration(span))
 	}
 	var f record.Figures
 	if err := t.API.Get(ctx, path+"/figures?"+query.Encode(), &f); err != nil {
@@ -216,6 +230,28 @@ func within(name string, n, usual, most int) (int, error) {
 	return n, nil
 }
 
+// maxSeconds bounds a number of seconds, so that it is a valid duration. The API has lower limits.
+const maxSeconds = 1_000_000_000
+
+// waitWithin returns the duration of n seconds, for the API. n is the value of the argument with the given
+// name; 0 means that the argument is absent.
+func waitWithin(name string, n float64) (string, error) {
+	switch {
+	case n == 0:
+		n = usualWait
+	case n < 0:
+		return "", invalid(name, "expected a number above 0, not %v", n)
+	case n > maxWait:
+		return "", bound("%s is at most %d, not %v", name, maxWait, n)
+	}
+	return duration(n), nil
+}
+
+// duration returns a number of seconds as a duration for the API.
+func duration(seconds float64) string {
+	return time.Duration(seconds * float64(time.Second)).String()
+}
+
 func hide(s *record.Summary, reveal bool) {
 	if !reveal {
 		record.MaskSummary(s)
@@ -225,11 +261,11 @@ func hide(s *record.Summary, reveal bool) {
 type waitIn struct {
 	filters
 	hiding
-	Timeout int `json:"timeout,omitempty" jsonschema:"seconds, 1 to 60; default 30"`
+	Timeout float64 `json:"timeout,omitempty" jsonschema:"seconds, at most 60; default 30"`
 }
 
 func (t *tools) waitForEvent(ctx context.Context, in waitIn) (any, error) {
-	seconds, err := within("timeout", in.Timeout, usualWait, maxWait)
+	seconds, err := waitWithin("timeout", in.Timeout)
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +274,7 @@ func (t *tools) waitForEvent(ctx context.Context, in waitIn) (any, error) {
 		return nil, err
 	}
 	query.Set("limit", "1")
-	query.Set("wait", strconv.Itoa(seconds)+"s")
+	query.Set("wait", seconds)
 	var page record.Page
 	if err := t.API.Get(ctx, "/events?"+query.Encode(), &page); err != nil {
 		return nil, err
