@@ -90,9 +90,19 @@ func TestGreetingAfterACommand(t *testing.T) {
 }
 
 // TestGreetingWithoutAlias: the greeting of an account without aliases advises forwarding a free name only if the
-// account may claim one.
+// account may claim one. It says that a forward without a name would be refused if the user name can be no alias.
 func TestGreetingWithoutAlias(t *testing.T) {
 	t.Parallel()
+	b := newFixture(t)
+	for user, want := range map[string]bool{"anna": false, "root": true, "a_b": true} {
+		_, text, err := b.dial(user, ssh.PublicKeys(b.alice.signer))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told := strings.Contains(text, "-R without an alias would be refused: user name"); told != want || !strings.Contains(text, "no alias yet") {
+			t.Errorf("%s:\n%s", user, text)
+		}
+	}
 	for noClaim, want := range map[bool]string{false: "no alias yet: forward a free name", true: "-R would be refused: no alias yet; make one in the dashboard"} {
 		b := newFixture(t, func(o *Options) { o.NoClaim = noClaim })
 		c, text, err := b.dial("anna", ssh.PublicKeys(b.alice.signer))

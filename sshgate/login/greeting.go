@@ -182,11 +182,15 @@ func (g *Login) warnings(who relay.Actor, user string, aliases []relay.Alias) st
 	if len(aliases) == 0 && g.o.NoClaim {
 		return "  -R would be refused: no alias yet; make one in the dashboard, or have an\r\n    admin run: relayd alias add\r\n"
 	}
-	if len(aliases) == 0 {
-		return "  no alias yet: forward a free name to make it yours,\r\n    -R ALIAS:80:localhost:3000\r\n" +
-			"  where the relay refuses that, an admin makes one: relayd alias add\r\n"
-	}
+	first := ""
 	label := g.o.Site.AliasLabel(user)
+	if len(aliases) == 0 {
+		first = "  no alias yet: forward a free name to make it yours,\r\n    -R ALIAS:80:localhost:3000\r\n" +
+			"  where the relay refuses that, an admin makes one: relayd alias add\r\n"
+		if relay.ValidLabel(label) && !g.o.Site.Reserved(label) {
+			return first // a forward without a name claims the user name, if it is free
+		}
+	}
 	_, only := OnlyAlias(who, aliases)
 	if only || slices.ContainsFunc(aliases, func(a relay.Alias) bool { return a.Name == label }) {
 		return ""
@@ -201,10 +205,10 @@ func (g *Login) warnings(who relay.Actor, user string, aliases []relay.Alias) st
 	default:
 		unless, why = " (unless free to claim)", "is no alias of yours"
 	}
-	first, gap := "  -R without an alias would be refused"+unless+": user name", " "
+	line, gap := "  -R without an alias would be refused"+unless+": user name", " "
 	second := "\"" + record.SafeTextMax(user, 40) + "\" " + why + ";"
-	if len(first)+len(gap)+len(second) > greetColumns {
+	if len(line)+len(gap)+len(second) > greetColumns {
 		gap = "\r\n    "
 	}
-	return first + gap + second + "\r\n    -R ALIAS:80:localhost:3000 names one\r\n"
+	return first + line + gap + second + "\r\n    -R ALIAS:80:localhost:3000 names one\r\n"
 }
