@@ -74,7 +74,7 @@ func TestFaultReadersOfPostgres(t *testing.T) {
 	r.tunnel("quiet", localServer(t))
 	// pg_dump needs data to read.
 	filled := startLoad(r, "quiet", 8, nil)
-	filled.more(size(2000, 50000), 5*time.Minute)
+	filled.more(size(800, 50000), 5*time.Minute)
 	filled.end()
 	plain, schema := plainURL(t, databaseURL)
 	db, err := sql.Open("postgres", databaseURL)

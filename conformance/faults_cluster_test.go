@@ -121,7 +121,7 @@ func TestFaultKillsBehindBalancer(t *testing.T) {
 	l.end()
 	front.must(202, "POST", "/aliases/one/replay-queued", nil)
 	front.waitFor(time.Minute, "all that was queued to be delivered", func() bool {
-		return len(front.events("one", "&state=delivering"))+len(front.events("one", "&state=queued")) == 0
+		return !front.has("one", "&state=delivering") && !front.has("one", "&state=queued")
 	})
 	v := l.check(t)
 	figure(t, "%d kills of the node with the tunnel behind HAProxy, %d senders: %v, by status %v, without answer %d; longest wait %v; the tunnel back at another node after %v at most",
@@ -175,7 +175,7 @@ func TestFaultNodeWithoutPostgres(t *testing.T) {
 	for i, l := range loads {
 		l.more(20, 60*time.Second)
 		l.end()
-		l.r.waitFor(20*time.Second, "the last requests to end", func() bool { return len(c.events("one", "&state=delivering")) == 0 })
+		l.r.waitFor(20*time.Second, "the last requests to end", func() bool { return !c.has("one", "&state=delivering") })
 		v[i] = l.check(t)
 	}
 	figure(t, "a node without Postgres for 12 s: at it %v, by status %v; at another %v, by status %v; queued there after %v, its alias attached at another node in %v; served again %v after Postgres was back; requests to the old tunnel afterwards %d",
@@ -205,7 +205,7 @@ func TestFaultNodesApart(t *testing.T) {
 		_, body := b.api(http.MethodGet, "/nodes", nil)
 		return strings.Contains(string(body), `"unreachable"`)
 	})
-	b.waitFor(20*time.Second, "what was queued to be delivered", func() bool { return len(b.events("asleep", "&state=queued")) == 0 })
+	b.waitFor(20*time.Second, "what was queued to be delivered", func() bool { return !b.has("asleep", "&state=queued") })
 	first = len(got.seen())
 	var waits []time.Duration
 	events := size(30, 200)

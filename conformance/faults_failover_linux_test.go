@@ -67,7 +67,7 @@ func TestFaultFailover(t *testing.T) {
 		l.more(size(20, 50), 30*time.Second)
 		l.end()
 	}
-	r.waitFor(20*time.Second, "the last requests to end", func() bool { return len(r.events("failover", "&state=delivering")) == 0 })
+	r.waitFor(20*time.Second, "the last requests to end", func() bool { return !r.has("failover", "&state=delivering") })
 	dead, attempts := swept(nodes[:]...)
 	interrupted := len(r.events("failover", "&state=interrupted"))
 	for i, l := range loads {

@@ -58,7 +58,7 @@ func (r *relayServer) knows(alias string) *relayServer {
 	if queued {
 		r.must(202, "POST", "/aliases/"+alias+"/replay-queued", nil)
 		r.waitFor(10*time.Second, "the queue to be empty", func() bool {
-			return len(r.events(alias, "&state=queued"))+len(r.events(alias, "&state=delivering")) == 0
+			return !r.has(alias, "&state=queued") && !r.has(alias, "&state=delivering")
 		})
 	}
 	return r
@@ -104,7 +104,7 @@ func TestFaultNodeKilled(t *testing.T) {
 		}
 		under, before := h.inside.Load(), len(a.events("held", "&state=interrupted"))
 		go func() { _, _, _ = a.call("held", "/hold", "x") }()
-		a.waitFor(10*time.Second, "a request to be under way", func() bool { return h.inside.Load() > under && len(b.events("held", "&state=delivering")) > 0 })
+		a.waitFor(10*time.Second, "a request to be under way", func() bool { return h.inside.Load() > under && b.has("held", "&state=delivering") })
 		begun := time.Now()
 		a.stop(syscall.SIGKILL)
 		queued = append(queued, b.since(begun, "requests to be queued", func() bool { status, _, _ := b.call("one", "/queued", "x"); return status == 202 }))
@@ -119,7 +119,7 @@ func TestFaultNodeKilled(t *testing.T) {
 		l.end()
 		l.r.must(202, "POST", "/aliases/"+l.alias+"/replay-queued", nil)
 		l.r.waitFor(2*time.Minute, "the last requests to end and the queue to be delivered", func() bool {
-			return len(l.r.events(l.alias, "&state=delivering"))+len(l.r.events(l.alias, "&state=queued")) == 0
+			return !l.r.has(l.alias, "&state=delivering") && !l.r.has(l.alias, "&state=queued")
 		})
 		v := l.check(t)
 		t.Logf("at %s: %v, by status %v", l.r.extra, v, l.codes)

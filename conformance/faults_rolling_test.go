@@ -48,7 +48,7 @@ func TestFaultNodesRestartedInTurn(t *testing.T) {
 	for _, l := range loads {
 		l.more(20, 60*time.Second)
 		l.end()
-		front.waitFor(20*time.Second, "the last requests to end", func() bool { return len(front.events(l.alias, "&state=delivering")) == 0 })
+		front.waitFor(20*time.Second, "the last requests to end", func() bool { return !front.has(l.alias, "&state=delivering") })
 		v := l.check(t)
 		figure(t, "rolling restart of three nodes, alias %s: %v, by status %v, without answer %d, most tries %d; longest stop %v",
 			l.alias, v, l.codes, l.broken, l.mostTries, quantile(stops, 1).Round(10*time.Millisecond))
@@ -59,7 +59,7 @@ func TestFaultNodesRestartedInTurn(t *testing.T) {
 	// A request that comes at the moment when the tunnel moves to another node is queued, and delivered at
 	// once. Other requests may stay queued: they came before the load, at a node that did not know the tunnel
 	// yet.
-	relaytest.Poll(20*time.Second, func() bool { return len(front.events("moves", "&state=queued&path=/load")) == 0 })
+	relaytest.Poll(20*time.Second, func() bool { return !front.has("moves", "&state=queued&path=/load") })
 	for _, e := range front.events("moves", "&state=queued&path=/load") {
 		_, body := front.api("GET", "/events/"+e.ID, nil)
 		t.Errorf("left in the queue: %.3000s", body)

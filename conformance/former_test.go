@@ -48,7 +48,7 @@ func TestVersionsSideBySide(t *testing.T) {
 		l.more(50, 60*time.Second)
 	}
 	l.end()
-	front.waitFor(20*time.Second, "the last requests to end", func() bool { return len(front.events("plain", "&state=delivering")) == 0 })
+	front.waitFor(20*time.Second, "the last requests to end", func() bool { return !front.has("plain", "&state=delivering") })
 	v := l.check(t)
 	figure(t, "three nodes of the version before replaced in turn: %v, by status %v, without answer %d, most tries %d", v, l.codes, l.broken, l.mostTries)
 	if !v.ok() || l.mostTries > 2 {

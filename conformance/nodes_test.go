@@ -108,7 +108,7 @@ func TestEventsAfterTheDeathOfANode(t *testing.T) {
 			if status, body, _ := b.call("waits", "/", "x"); status != 200 || body != "y" {
 				t.Errorf("answered %d %s", status, body)
 			}
-			b.waitFor(10*time.Second, "nothing to be under way", func() bool { return len(b.events("waits", "&state=delivering")) == 0 })
+			b.waitFor(10*time.Second, "nothing to be under way", func() bool { return !b.has("waits", "&state=delivering") })
 			if n := len(b.events("waits", "&state=queued")); n != sent {
 				t.Errorf("%d of %d events wait", n, sent)
 			}

@@ -3,8 +3,10 @@
 package pgtest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -98,6 +100,9 @@ func gone(pids []int) error {
 
 // zombie reports whether a process has ended but is still in the process table.
 func zombie(pid int) bool {
+	if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err == nil { // Linux; ps would read the files of all processes
+		return strings.HasPrefix(string(text[bytes.LastIndexByte(text, ')')+1:]), " Z")
+	}
 	out, err := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
 	return err != nil || strings.HasPrefix(strings.TrimSpace(string(out)), "Z")
 }
