@@ -227,26 +227,44 @@ func defaultConfig() (c Config) {
 // settingFlags adds every setting to a command as a flag; if all is set, the help of the command shows them.
 // The returned function loads the settings when the command runs.
 func (c *program) settingFlags(cmd *cobra.Command, all bool) func() (Config, []*setting, error) {
-	given := map[string]string{}
-	flags := cmd.Flags()
-	file := flags.String("config", "", "YAML `FILE` of settings, flag names as keys (RELAY_CONFIG)")
-	var defaults Config
-	for _, s := range defaults.settings() {
-		flags.Var(&rawFlag{s, given}, s.name, s.help)
-		_ = flags.SetAnnotation(s.name, cli.FlagGroup, []string{s.group})
-		if !all && !storeSettings[s.name] {
-			_ = flags.MarkHidden(s.name)
-		}
+	set := c.storeFlags
+	if all || set == nil {
+		set = newFlagSet(all)
 	}
+	cmd.Flags().AddFlagSet(set.flags)
 	if all {
-		flags.SortFlags = false
+		cmd.Flags().SortFlags = false
 		cli.GroupFlags(cmd)
 	} else {
+		c.storeFlags = set
 		cmd.Long = strings.TrimSpace(cmp.Or(cmd.Long, sentence(cmd.Short)) + "\n\n" + otherSettings)
 	}
 	return func() (Config, []*setting, error) {
-		return load(sources{flags: given, getenv: c.getenv, file: *file, system: systemConfig, credentials: systemCredentials})
+		return load(sources{flags: set.given, getenv: c.getenv, file: *set.file, system: systemConfig, credentials: systemCredentials})
 	}
+}
+
+// flagSet has a flag for each setting. Commands share one, because twenty commands have the flags, and only one
+// command runs.
+type flagSet struct {
+	flags *pflag.FlagSet
+	given map[string]string // text of each flag on the command line
+	file  *string           // value of --config
+}
+
+// newFlagSet makes the flags in the order of the settings. Unless all is set, only the settings of the store are
+// shown in the help.
+func newFlagSet(all bool) *flagSet {
+	set := &flagSet{flags: &pflag.FlagSet{}, given: map[string]string{}}
+	set.flags.SortFlags = false
+	set.file = set.flags.String("config", "", "YAML `FILE` of settings, flag names as keys (RELAY_CONFIG)")
+	var defaults Config
+	for _, s := range defaults.settings() {
+		f := set.flags.VarPF(&rawFlag{s, set.given}, s.name, "", s.help)
+		f.Annotations = map[string][]string{cli.FlagGroup: {s.group}}
+		f.Hidden = !all && !storeSettings[s.name]
+	}
+	return set
 }
 
 // otherSettings ends the help of commands that accept all settings and do not list them.

@@ -93,7 +93,8 @@ type program struct {
 	stdout, stderr io.Writer
 	level          slog.LevelVar
 	recent         recentLines
-	out, errs      *output // stdout and stderr while serve runs, otherwise nil
+	out, errs      *output  // stdout and stderr while serve runs, otherwise nil
+	storeFlags     *flagSet // flags of the commands whose help shows only the settings of the store
 }
 
 // report prints a message to stderr.
