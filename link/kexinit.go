@@ -3,8 +3,6 @@ package link
 import (
 	"bytes"
 	"encoding/binary"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -15,8 +13,8 @@ const maxKexInit = 8 << 10
 // msgKexInit is the number of SSH_MSG_KEXINIT (RFC 4253, section 12).
 const msgKexInit = 20
 
-// PeerCiphers reads the peer's first packet before x/crypto does, and returns the ciphers that the peer
-// offers for both directions. x/crypto fixes the offer of this side before it reads that packet, so the
+// PeerCiphers reads the peer's first packet before x/crypto does, and returns those of the ciphers in gcm that the
+// peer offers for both directions. x/crypto fixes the offer of this side before it reads that packet, so the
 // caller can adapt the offer to the peer only by this method. PeerCiphers returns nil if the packet is
 // not a KEXINIT. It also returns nil if no packet arrives within the duration wait, because some peers
 // send theirs after the first packet of this side. Call PeerCiphers after ExchangeVersions. Most peers
@@ -49,8 +47,9 @@ func (s *Socket) PeerCiphers(wait time.Duration) []string {
 	}
 }
 
-// offeredCiphers returns the ciphers for both directions in an unencrypted KEXINIT packet (RFC 4253,
-// sections 6 and 7.1). complete is false while bytes of the packet are missing.
+// offeredCiphers returns those of the ciphers in gcm that an unencrypted KEXINIT packet (RFC 4253, sections 6 and 7.1)
+// lists for both directions. complete is false while bytes of the packet are missing. It splits no list, because a
+// stranger may send one of thousands of names.
 func offeredCiphers(p []byte) (ciphers []string, complete bool) {
 	if len(p) < 5 {
 		return nil, false
@@ -66,14 +65,29 @@ func offeredCiphers(p []byte) (ciphers []string, complete bool) {
 	if len(p) < 17 || p[0] != msgKexInit {
 		return nil, true
 	}
-	p = p[17:]            // skips message number and cookie
-	var lists [4][]string // key exchanges, host keys, ciphers from the peer, ciphers to the peer
+	p = p[17:]          // skips message number and cookie
+	var lists [4][]byte // key exchanges, host keys, ciphers from the peer, ciphers to the peer
 	for i := range lists {
 		if len(p) < 4 || uint64(len(p)) < 4+uint64(binary.BigEndian.Uint32(p)) {
 			return nil, true
 		}
 		size := int(binary.BigEndian.Uint32(p))
-		lists[i], p = strings.Split(string(p[4:4+size]), ","), p[4+size:]
+		lists[i], p = p[4:4+size], p[4+size:]
 	}
-	return slices.DeleteFunc(lists[2], func(c string) bool { return !slices.Contains(lists[3], c) }), true
+	for _, c := range gcm {
+		if listed(lists[2], c) && listed(lists[3], c) {
+			ciphers = append(ciphers, c)
+		}
+	}
+	return ciphers, true
+}
+
+// listed reports whether a name-list (RFC 4251, section 5) has a name.
+func listed(list []byte, name string) bool {
+	for n := range bytes.SplitSeq(list, []byte(",")) {
+		if string(n) == name {
+			return true
+		}
+	}
+	return false
 }

@@ -24,7 +24,7 @@ func kexInit(ciphers, back string) []byte {
 	return append(append(append(p, padding), payload...), make([]byte, padding)...)
 }
 
-// TestPeerCiphers: PeerCiphers returns the ciphers that the peer offers for both directions, in whatever
+// TestPeerCiphers: PeerCiphers returns the AES-GCM ciphers that the peer offers for both directions, in whatever
 // pieces they arrive, and nil for other packets. x/crypto still gets all bytes.
 func TestPeerCiphers(t *testing.T) {
 	t.Parallel()
@@ -36,11 +36,11 @@ func TestPeerCiphers(t *testing.T) {
 		pieces []string
 		want   []string
 	}{
-		"with the version":     {[]string{version + whole}, []string{"aes128-ctr", "aes128-gcm@openssh.com"}},
-		"after it":             {[]string{version, whole}, []string{"aes128-ctr", "aes128-gcm@openssh.com"}},
-		"byte by byte":         {strings.Split(version+whole, ""), []string{"aes128-ctr", "aes128-gcm@openssh.com"}},
-		"and more":             {[]string{version + whole + "more"}, []string{"aes128-ctr", "aes128-gcm@openssh.com"}},
-		"GCM one way only":     {[]string{version + string(kexInit(both, "aes128-ctr"))}, []string{"aes128-ctr"}},
+		"with the version":     {[]string{version + whole}, []string{"aes128-gcm@openssh.com"}},
+		"after it":             {[]string{version, whole}, []string{"aes128-gcm@openssh.com"}},
+		"byte by byte":         {strings.Split(version+whole, ""), []string{"aes128-gcm@openssh.com"}},
+		"and more":             {[]string{version + whole + "more"}, []string{"aes128-gcm@openssh.com"}},
+		"GCM one way only":     {[]string{version + string(kexInit(both, "aes128-ctr"))}, nil},
 		"another message":      {[]string{version + string(append([]byte{0, 0, 0, 12, 4, 2}, make([]byte, 10)...))}, nil},
 		"an impossible length": {[]string{version + string(huge) + "\x04\x14"}, nil},
 		"no room for padding":  {[]string{version + "\x00\x00\x00\x05\xff\x14\x00\x00\x00"}, nil},
@@ -76,6 +76,18 @@ func TestPeerCiphers(t *testing.T) {
 				t.Errorf("%v: x/crypto reads %q, and the peer wrote %q", err, read, all)
 			}
 		})
+	}
+}
+
+// TestLongListsOfCiphersAreNotSplit: a list of a thousand names costs a stranger's login no memory and no time.
+func TestLongListsOfCiphersAreNotSplit(t *testing.T) {
+	p := kexInit(strings.Repeat("aaa,", 900)+"aes256-gcm@openssh.com", strings.Repeat("aab,", 900)+"aes256-gcm@openssh.com")
+	var ciphers []string
+	if n := testing.AllocsPerRun(10, func() { ciphers, _ = offeredCiphers(p) }); n > 2 {
+		t.Errorf("%v allocations", n)
+	}
+	if !slices.Equal(ciphers, []string{"aes256-gcm@openssh.com"}) {
+		t.Errorf("%q", ciphers)
 	}
 }
 

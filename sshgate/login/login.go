@@ -117,7 +117,7 @@ type Login struct {
 	peer   context.Context // ends when a read of the connection has failed, or the connection has ended
 
 	version       string                    // version line of the peer; set before the handshake
-	ciphers       []string                  // ciphers that the peer offers; nil = unknown
+	ciphers       []string                  // AES-GCM ciphers that the peer offers; nil = none, or unknown
 	rightsVersion int64                     // Options.RightsVersion before the lookup of the key's owner
 	evicted       chan struct{}             // closed when this login is evicted while it waits for its user (an approval or a token)
 	lookups       atomic.Int64              // number of store queries without an answer yet
@@ -173,7 +173,7 @@ func (g *Login) SetVersion(sent string) {
 	g.version = strings.TrimSuffix(line, "\r")
 }
 
-// SetCiphers notes the ciphers that the peer offers; nil = unknown.
+// SetCiphers notes the AES-GCM ciphers that the peer offers; nil = none, or unknown.
 func (g *Login) SetCiphers(list []string) { g.ciphers = list }
 
 // RightsVersion returns the value of Options.RightsVersion before the lookup of the key's owner.
