@@ -67,11 +67,13 @@ func New(tcp net.Conn, o Options) *Conn {
 			*f = nothing
 		}
 	}
+	logger := cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	o.Log = nil // SetLog replaces it, and a logger with its attributes takes 300 bytes of each connection
 	c := &Conn{Sock: newSocket(tcp, o.Stall, o.UserTimeout), o: o, work: o.Workers, done: make(chan struct{}), barriers: make(chan chan struct{}), calls: calls{left: &o.Workers.left}}
 	if c.o.LogEnd == nil {
 		c.o.LogEnd = func(cause Cause, details []any) { c.LogEnd(cause.Level(), cause, details...) }
 	}
-	c.logger.Store(cmp.Or(o.Log, slog.New(slog.DiscardHandler)))
+	c.logger.Store(logger)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.Sock.onHeard, c.Sock.onLost, c.Sock.onClose, c.Sock.onFlood = c.noteByte, o.Lost, c.end, o.Flood
 	return c

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -40,8 +39,6 @@ type Socket struct {
 	stall   time.Duration // longest time for which a write may make no progress; 0 = no limit
 	linger  atomic.Bool   // set by Linger
 	out     *batchWriter  // bytes to send
-	shut    chan struct{} // closed when the TCP connection is closed
-	shutOne sync.Once
 
 	said  []byte // our version line, after ExchangeVersions has sent it; Write drops it if x/crypto writes it again
 	ahead []byte // bytes of the peer that ExchangeVersions and PeerCiphers have read, and x/crypto has not
@@ -55,7 +52,7 @@ const (
 )
 
 func newSocket(tcp net.Conn, stall, userTimeout time.Duration) *Socket {
-	s := &Socket{Conn: tcp, start: time.Now(), stall: stall, onHeard: func() {}, onLost: func() {}, onClose: func(Cause, []any) {}, shut: make(chan struct{})}
+	s := &Socket{Conn: tcp, start: time.Now(), stall: stall, onHeard: func() {}, onLost: func() {}, onClose: func(Cause, []any) {}}
 	s.ack, s.unread = tune(sockets.KernelConn(tcp), userTimeout)
 	s.out = newBatchWriter(sender{s})
 	return s
@@ -197,21 +194,16 @@ const (
 // lingerTime.
 func (s sender) Close() error {
 	if !s.linger.Load() || sockets.HalfClose(s.Conn) != nil {
-		return s.closeBelow()
+		return s.Conn.Close()
 	}
 	end := time.Now().Add(lingerTime)
 	go func() {
 		if sockets.Discard(s.Conn, LingerBytes, func(int64) time.Time { return end }) != nil {
 			sockets.SetLinger(s.Conn, 0)
 		}
-		_ = s.closeBelow()
+		_ = s.Conn.Close()
 	}()
 	return nil
-}
-
-func (s sender) closeBelow() error {
-	defer s.shutOne.Do(func() { close(s.shut) })
-	return s.Conn.Close()
 }
 
 // Write sends all of p. If the peer takes no byte for the stall time, Write ends the connection.
@@ -238,9 +230,6 @@ func (s sender) Write(p []byte) (written int, err error) {
 		again = n == 0
 	}
 }
-
-// Shut returns a Go channel that is closed when the TCP connection is closed, a moment after Close.
-func (s *Socket) Shut() <-chan struct{} { return s.shut }
 
 // reason is the cause of the end of a connection, with details for the log line.
 type reason struct {

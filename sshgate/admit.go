@@ -18,14 +18,29 @@ import (
 	"relay/sshgate/node"
 )
 
-// serve serves a TCP connection until it is closed. It returns nil, so gliderlabs makes no handshake, and closes the
-// connection if it is still open.
-func (srv *Server) serve(_ gliderlabs.Context, tcp net.Conn) net.Conn {
-	if c := newConn(srv, tcp); srv.admit(c) {
+// serve decides about a TCP connection and makes the handshake with a client. It returns nil, so gliderlabs makes no
+// handshake, and its goroutine ends.
+func (srv *Server) serve(_ gliderlabs.Context, accepted net.Conn) net.Conn {
+	tcp := accepted.(*acceptedConn)
+	if c := newConn(srv, tcp.Conn); srv.admit(c) {
+		tcp.admitted = true
 		c.serve()
-		<-c.Sock.Shut()
 	}
 	return nil
+}
+
+// acceptedConn is a TCP connection as gliderlabs sees it, which closes it when serve returns.
+type acceptedConn struct {
+	net.Conn
+	admitted bool // package link closes the connection at its end; only the goroutine of serve uses the field
+}
+
+// Close implements net.Conn.
+func (a *acceptedConn) Close() error {
+	if a.admitted {
+		return nil
+	}
+	return a.Conn.Close()
 }
 
 // admit exchanges the version lines of a new connection and decides whether the connection gets a handshake for
@@ -239,10 +254,14 @@ type retryListener struct {
 
 // Accept returns an error only when the listener is closed.
 func (l *retryListener) Accept() (net.Conn, error) {
-	return sockets.Accept(l.Listener, func(err error, _ time.Duration) {
+	tcp, err := sockets.Accept(l.Listener, func(err error, _ time.Duration) {
 		l.srv.front.Shed(err)
 		l.srv.acceptErrors.Do(func() {
 			l.srv.o.Log.Warn("ssh connections cannot be accepted at the moment", "err", record.SafeTextMax(err.Error(), 300))
 		})
 	})
+	if err != nil {
+		return nil, err
+	}
+	return &acceptedConn{Conn: tcp}, nil
 }

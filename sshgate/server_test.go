@@ -376,3 +376,52 @@ func ask(t *testing.T, tun relay.Tunnel) {
 }
 
 func contains(o *output, text string) bool { return strings.Contains(o.String(), text) }
+
+// TestNoGoroutineWaitsForTheEnd: the goroutine that accepts a connection ends with the handshake. The connection stays
+// open until its client leaves, and is closed then.
+func TestNoGoroutineWaitsForTheEnd(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	accepted, returned := make(chan *acceptedConn, 1), make(chan struct{})
+	go func() {
+		defer close(returned)
+		tcp, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		conn := &acceptedConn{Conn: tcp}
+		accepted <- conn
+		b.srv.serve(nil, conn)
+		_ = conn.Close() // gliderlabs does this
+	}()
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	client, err := dialPort(port, b.alice)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	eventually(t, 10*time.Second, "the goroutine ended", func() bool {
+		select {
+		case <-returned:
+			return true
+		default:
+			return false
+		}
+	})
+	if ok, _ := forwards(t, client, "a", 80); !ok {
+		t.Error("the connection opens no tunnel")
+	}
+	tun := b.online("a").(*forward)
+	_ = client.Close()
+	<-tun.c.Done()
+	conn := <-accepted
+	eventually(t, 10*time.Second, "the TCP connection is closed", func() bool {
+		_, err := conn.Read(make([]byte, 1))
+		return errors.Is(err, net.ErrClosed)
+	})
+}
