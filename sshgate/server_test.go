@@ -425,3 +425,42 @@ func TestNoGoroutineWaitsForTheEnd(t *testing.T) {
 		return errors.Is(err, net.ErrClosed)
 	})
 }
+
+// TestRefusedConnectionIsClosed: a connection that is refused before its handshake is closed, and not only the side of it
+// that sends. The client may see no difference, but the connection would keep its file descriptor.
+func TestRefusedConnectionIsClosed(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t, func(o *Options) { o.MaxConnections = 1 })
+	holder, err := dialPort(b.port, b.alice)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close()
+	eventually(t, 30*time.Second, "the login counted", func() bool { return b.srv.Stats().LoggedIn == 1 })
+	refused := func(why string) {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		client, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		tcp, err := ln.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = client.Close()
+		b.srv.acceptor.HandleConn(&acceptedConn{Conn: tcp})
+		if _, err := tcp.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%s: a read of the connection: %v", why, err)
+		}
+	}
+	refused("no slot")
+	if n := b.srv.Stats().Dropped; n != 1 {
+		t.Errorf("%d connections were dropped for want of a slot", n)
+	}
+	b.srv.Announce()
+	refused("the server stops")
+}
