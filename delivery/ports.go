@@ -39,7 +39,7 @@ type Journal interface {
 	// only after the Finish of the attempt.
 	CallerGone(id relay.ID, n int) *relay.Ticket
 	// Amend replaces the request message of an event that was accepted before its request was whole, and sets
-	// the replay blocker of the event according to the state of the body. Values of e that record.ReadRequest sets
+	// the replay blocker of the event according to the state of the body. Values of e that record.ReadBody sets
 	// and that are stored in rare columns, such as the verdict on the signature, replace the stored ones; a zero value
 	// keeps them.
 	Amend(e *relay.Event) *relay.Ticket

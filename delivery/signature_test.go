@@ -90,10 +90,33 @@ func TestVerdictAfterAnEarlyAnswer(t *testing.T) {
 	})
 }
 
+// TestSenderOfAStoredEventStays: an event that was stored before its body told the sender gets no verdict by a sender
+// that its record does not name.
+func TestSenderOfAStoredEventStays(t *testing.T) {
+	const body = `{"signature":{"timestamp":"1790000000","token":"t","signature":"0011"},"event-data":{"event":"opened","id":"e1"}}`
+	run(t, func(l *local) {
+		l.until("\r\n\r\n")
+		l.Write(ok)
+		l.until(body)
+	}, func(b *fixture) {
+		b.keepSecretOf("mailgun", "secret of the sender")
+		c, done := b.begin(fmt.Sprintf("POST /a HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", len(body)) + body[:3])
+		time.Sleep(time.Millisecond)
+		b.want("answer before the body", c.answer(), ok)
+		c.in.write([]byte(body[3:]))
+		<-done
+		b.want("sender", b.event().Provider.Name, "")
+		b.want("verdict", b.verdict(), "")
+	})
+}
+
 // keepSecret adds a secret of GitHub to the alias.
-func (b *fixture) keepSecret(value string) {
+func (b *fixture) keepSecret(value string) { b.keepSecretOf("github", value) }
+
+// keepSecretOf adds a secret of a sender to the alias.
+func (b *fixture) keepSecretOf(provider, value string) {
 	b.s.mu.Lock()
-	b.s.secrets = map[int64]relay.OpenSecrets{7: {{SenderSecret: relay.SenderSecret{ID: "sec_a", Provider: "github"}, Value: relay.NewSecretText(value)}}}
+	b.s.secrets = map[int64]relay.OpenSecrets{7: {{SenderSecret: relay.SenderSecret{ID: "sec_a", Provider: provider}, Value: relay.NewSecretText(value)}}}
 	b.s.mu.Unlock()
 	b.d.Publish([]relay.Change{{Kind: relay.ChangeAlias, Alias: 7}})
 }

@@ -127,12 +127,17 @@ func AttemptsOf(attempts []relay.Attempt) List[Attempt] {
 	return list
 }
 
-// ReadRequest sets what an event tells about its request: the sender, and the verdict on the signature, which is nil
-// if secrets has none for it. The head of the request is whole; of the body, beginning is at least what Recognise
-// looks at, or all that has arrived. It runs again for a request whose body comes to its end after the event was
-// stored, see Amend of delivery.Journal.
+// ReadRequest sets what an event tells about its request: the sender, and what ReadBody sets. The head of the request is
+// whole; of the body, beginning is at least what Recognise looks at, or all that has arrived.
 func ReadRequest(e *relay.Event, beginning []byte, site relay.Site, secrets relay.OpenSecrets) {
 	e.Provider = Recognise(e.Request.Head, beginning)
+	ReadBody(e, site, secrets)
+}
+
+// ReadBody sets what an event tells about its request as the sender in e has made it: the verdict on the signature, which
+// is nil if secrets has none for it. It runs again, without ReadRequest, for a request whose body comes to its end after
+// the event was stored, because the sender of a stored event stays (see Amend of delivery.Journal).
+func ReadBody(e *relay.Event, site relay.Site, secrets relay.OpenSecrets) {
 	if len(secrets) > 0 {
 		e.Signature = JudgeEvent(e, site, secrets)
 	}

@@ -210,7 +210,7 @@ func (x *run) refuse() Result {
 		body = relay.BodyNotSent
 	}
 	q.rec.stop(q.body)
-	q.fill(q.Event, body)
+	q.fill(body)
 	if sent {
 		q.addAttempt(relay.StateDelivering)
 	} else {

@@ -380,7 +380,7 @@ func (q *Request) Prepare(state string) {
 	if q.rec.isWhole() {
 		q.accepted, body = acceptedWhole, relay.BodyComplete
 	}
-	q.fill(q.Event, body)
+	q.fill(body)
 	q.addAttempt(state)
 }
 
@@ -391,8 +391,9 @@ func (q *Request) addAttempt(state string) {
 	q.Event.State, q.Event.Attempts, q.Event.AttemptCount = state, []relay.Attempt{a}, 1
 }
 
-// fill copies the request that was received so far into e, which is the event or a copy of it.
-func (q *Request) fill(e *relay.Event, bodyState string) {
+// fill copies the request that was received so far into the event.
+func (q *Request) fill(bodyState string) {
+	e := q.Event
 	e.Request = q.rec.message(e.Request.Head, q.Head.Framing, bodyState)
 	beginning := e.Request.Body.Data
 	if e.Request.Body.Parts > 0 {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/record"
 	"relay/waits"
 )
 
@@ -227,7 +228,8 @@ func (x *run) amend() {
 	}
 	q.rec.stop(q.body)
 	e := *q.Event // the journal has the event itself, which therefore stays as it is
-	q.fill(&e, state)
+	e.Request = q.rec.message(e.Request.Head, q.Head.Framing, state)
+	record.ReadBody(&e, q.o.Site, q.Secrets)
 	x.journal.Amend(&e)
 }
 
