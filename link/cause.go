@@ -3,8 +3,9 @@ package link
 import "log/slog"
 
 // Cause is the reason why a connection has ended. The constants below are all causes: Conn.Close, which ends a
-// connection, takes one of them, the first cause counts (see Conn.Decide), and Conn.Cause returns it. The comment of each
-// constant names the functions that end a connection by it, each with its file. Elsewhere a cause is only compared.
+// connection, takes one of them, and Conn.Cause returns it. The first cause counts, except that a breach of rules and
+// Revoked replace it (see Conn.Close). The comment of each constant names the functions that end a connection by it, each
+// with its file. Elsewhere a cause is only compared.
 //
 // No cause says that this process has died, or that the TCP connection of a client was closed before its first
 // line was read, because its source has a penalty, no slot of any kind is free or this process stops: then admit
