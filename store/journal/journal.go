@@ -5,8 +5,8 @@
 //
 // The files, in the order in which a step passes through them: step.go (the methods of callers) →
 // committer.go (lanes, order, space) → commit.go (one transaction: retried, split, spooled or refused)
-// → batch.go (the statements of the transaction), which uses new_event.go, finish.go and claim.go → or,
-// from the spool, drain.go.
+// → batch.go (the order of the writes in the transaction), which uses new_event.go, finish.go and claim.go; the SQL of
+// inserts and ends is in statement.go, that of the event's row in package events → or, from the spool, drain.go.
 package journal
 
 import (
