@@ -18,6 +18,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/relaytest"
 )
 
 // pair returns both ends of a connection over loopback. own is the server, a Conn of this package; peer is a
@@ -444,4 +445,16 @@ func TestPanicOverRequest(t *testing.T) {
 	_, _ = ch.SendRequest("y", true, nil)
 	within(t, "the connection", func() { <-own.Done() })
 	within(t, "the channel", func() { <-closed })
+}
+
+// TestDrainOfAnIdleConnection: the drain of a connection without channels has ended at once, also if it began before.
+func TestDrainOfAnIdleConnection(t *testing.T) {
+	own, _ := pair(t, Options{})
+	for range 2 {
+		select {
+		case <-own.Drain():
+		case <-time.After(relaytest.Patience(time.Second)):
+			t.Fatal("the drain waits although no channel is in use")
+		}
+	}
 }

@@ -129,7 +129,10 @@ type neighbour struct {
 }
 
 func neighbours() []neighbour {
-	list := []neighbour{{"with other numbers", func(p []byte) []byte { return bytes.ReplaceAll(p, []byte(":0"), []byte(":1")) }}}
+	list := []neighbour{
+		{"with other numbers", func(p []byte) []byte { return bytes.ReplaceAll(p, []byte(":0"), []byte(":1")) }},
+		{"with another first member", func(p []byte) []byte { return bytes.Replace(p, []byte(`{"b":7`), []byte(`{"b":8`), 1) }},
+	}
 	for i, name := range []string{"changed in its middle", "changed everywhere", "reversed", "turned round", "cut", "gone"} {
 		list = append(list, neighbour{name, func(p []byte) []byte { return relaytest.Neighbours(p)[i] }})
 	}
@@ -146,6 +149,7 @@ func TestWorstDiffs(t *testing.T) {
 		relaytest.Worst{Begin: strings.Repeat(`[`, 3000) + `{"z":0`, Unit: `,"k%d":0`, End: "}" + strings.Repeat("]", 3000)},
 		relaytest.Worst{Begin: `{"` + strings.Repeat("~", 10_000) + `":{"z":0`, Unit: `,"k%d":0`, End: "}}"},
 		relaytest.Worst{Begin: "[0", Unit: `,[%d,{"id":1}]`, End: "]"},
+		relaytest.Worst{Begin: `{"b":7`, Unit: `,"a":0`, End: "}"}, // one name many times, with the same values on both sides
 	)
 	const most = 512 << 10 // bytes of each of the two bodies
 	for kind, compare := range map[string]func(was, is []byte) BodyDiff{

@@ -206,3 +206,13 @@ func TestSlowStoreBlocksNothing(t *testing.T) {
 	close(b.store.slow)
 	b.online("b14") // b14 is the last forward within the limit; the claim of b0 may have timed out
 }
+
+// TestForwardOfTheBaseHost: a forward does not claim the name whose host would be the base host, although the store has
+// no objection.
+func TestForwardOfTheBaseHost(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t, func(o *Options) { o.Site.Base.Host = "team.example.test:8080" })
+	if ok, _ := forwards(t, b.mustDial(b.alice), "team", 80); ok {
+		t.Error("team.example.test, the base host, became an alias")
+	}
+}
