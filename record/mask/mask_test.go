@@ -47,12 +47,17 @@ func TestSecretsAreMaskedWhereverTheyStand(t *testing.T) {
 	t.Parallel()
 	quoted := func(s string) string { p, _ := json.Marshal(s); return string(p) }
 	nested := `{"a":"` + secret + `"}`
+	deep := secret // more often coded than normalise decodes
+	for range 6 {
+		deep = url.QueryEscape(deep)
+	}
 	for name, other := range map[string]string{
 		"as it is":                       secret,
 		"in a sentence":                  "your token is " + secret + ".",
 		"in an address":                  "https://a.b/c?x=1&y=" + url.QueryEscape(secret) + "&z=2",
 		"in a path":                      "https://a.b/" + url.PathEscape(secret) + "/c",
 		"in an address in an address":    "https://a.b/?to=" + url.QueryEscape("https://c.d/?y="+url.QueryEscape(secret)),
+		"in addresses, six times":        "https://a.b/?to=" + deep,
 		"in small percent codes":         "https://a.b/?y=" + strings.ToLower(url.QueryEscape(secret)),
 		"in JSON in a string":            nested,
 		"in JSON in a string, twice":     quoted(nested),
@@ -245,6 +250,12 @@ func TestSecretsThatOverlap(t *testing.T) {
 		if strings.Count(shown, "kept") != 2 {
 			t.Errorf("%s: too much is masked: %s", name, shown)
 		}
+	}
+	// A third secret stands within the second one, behind the end of the first one.
+	const longer, third = second + "delta44444", "gamma33333"
+	shown, _ := seen(t, "text/plain", "kept alpha11111"+longer+" kept", "X-Token: "+first, "X-Secret: "+third, "X-Api-Key: "+longer)
+	if want := "kept [masked] kept"; shown != want {
+		t.Errorf("three secrets that overlap are shown as %s, want %s", shown, want)
 	}
 }
 
