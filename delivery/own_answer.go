@@ -76,8 +76,7 @@ func (j *job) challenge() *handshake.Request {
 // alias answers while it is offline. The event and the answer are stored before the answer is sent.
 func (j *job) answerHandshake() (out relay.Outcome, ok bool) {
 	names := j.alias.Settings.Handshakes
-	if len(names) == 0 || j.clientSlow {
-		// The client of the tunnel is slow, but connected, so the alias is not offline.
+	if len(names) == 0 {
 		return out, false
 	}
 	if att, lost := j.st.Online(); att != nil && (att != j.att || lost != j.lost) {
@@ -85,7 +84,7 @@ func (j *job) answerHandshake() (out relay.Outcome, ok bool) {
 		return out, false
 	}
 	if _, online := j.st.RemoteOwner(); online {
-		// The tunnel is online at another node. This node may be unable to reach that node.
+		// The tunnel is online at another node. That node may be out of reach, or the client there slow.
 		return out, false
 	}
 	unopened := false

@@ -13,11 +13,16 @@ import (
 	"relay/store/usage"
 )
 
-// Deletes do not wait for the disk. Commits of the journal after them do, even after a failed delete.
+// Commits of a new connection wait for the disk. Deletes do not. Commits of the journal after them do, even after a
+// failed delete.
 func TestDeletesLeaveTheWriterDurable(t *testing.T) {
 	t.Parallel()
 	const normal, full = 1, 2
 	s := open(t, "", usage.Options{})
+	var before int
+	if err := s.db.Write.Get(&before, `PRAGMA synchronous`); err != nil || before != full {
+		t.Errorf("a new connection has synchronous %d, want %d: %v", before, full, err)
+	}
 	mine := errors.New("mine")
 	for name, fn := range map[string]func(*testing.T, *db.Tx, context.CancelFunc) error{
 		"done":  func(*testing.T, *db.Tx, context.CancelFunc) error { return nil },
