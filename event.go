@@ -343,7 +343,7 @@ type NextClaim struct {
 	Tunnel string // id of the tunnel that the attempt will go through
 }
 
-// Claim is a queued attempt that this process is delivering.
+// Claim is an attempt with its event: one that this process may deliver, or a replay that has just been queued.
 type Claim struct {
 	Event *Event // event with its request and the claimed attempt; the parts of a large body are read with BodyPart
 	N     int

@@ -83,11 +83,12 @@ const (
 	// Revoked: the key or the account of the login was removed. The revalidator hears of it and calls closeRevoked
 	// (sshgate/end.go).
 	Revoked Cause = "revoked"
-	// NoAlias: the client may use none of its aliases any more. The revalidator removes its last forward and calls
-	// closeUnused (sshgate/end.go).
+	// NoAlias: the client may use none of its aliases any more. removeForward removes its last forward and calls
+	// closeUnused (sshgate/end.go), for the revalidator, or for forward.Close after the alias was removed.
 	NoAlias Cause = "no-alias"
 	// TakenOver: a newer tunnel has taken over an alias of the connection, or a user has closed a tunnel of it; the
-	// log line says which. closeTakenOver (sshgate/end.go) lets running requests end for 10 s.
+	// log line says which. Package registry or another node decides this, and forward.Close calls closeTakenOver
+	// (sshgate/end.go), which lets running requests end for 10 s.
 	TakenOver Cause = "taken-over"
 )
 

@@ -40,7 +40,7 @@ var (
 // that may follow is reserved in the budget until the next Read. An idle peer reserves nothing.
 type reads struct {
 	work     *Workers
-	from     io.Reader         // the channel of x/crypto
+	from     io.Reader         // guardedReads on the channel of x/crypto
 	end      func(error) error // explains the error of a read; may wait
 	failed   func(any)         // called with the value of a panic
 	over     <-chan struct{}   // closed when the connection has ended completely

@@ -9,8 +9,8 @@ import (
 	"relay/store/db"
 )
 
-// InsertFunction is the function of Postgres that inserts new events with their attempts and payloads
-// (migrations/postgres/00011_insert_events.sql). If a column that the insert writes is added to eventColumns,
+// InsertFunction is the function of Postgres that inserts new events with their attempts and payloads. A migration
+// creates it. If a column that the insert writes is added to eventColumns,
 // the function needs another name, because nodes of earlier versions call this one. TestInsertFunction of package
 // journal writes the migration of the new function with -update.
 const InsertFunction = "insert_events_1"
