@@ -100,6 +100,15 @@ func TestReuseGuards(t *testing.T) {
 			b.want("opened", b.tun.count(), 2)
 		}, oneConnection, func(b *fixture) { b.a.Settings.FreshConnections = true })
 	})
+	t.Run("fresh connections from now on", func(t *testing.T) {
+		run(t, always("hello", ok), func(b *fixture) {
+			b.send(post)
+			b.pause()
+			b.s.change(7, func(s *relay.Settings) { s.FreshConnections = true })
+			b.send(post)
+			b.want("opened", b.tun.count(), 2)
+		}, oneConnection)
+	})
 	t.Run("answered before the request was whole", func(t *testing.T) {
 		run(t, func(l *local) {
 			l.until("he")
