@@ -74,8 +74,9 @@ type Outcome struct {
 	// KeepAlive permits another request on the connection. Without it the connection
 	// is closed, gracefully unless Caller.Abort was called.
 	KeepAlive bool
-	// Status and Event describe a response that the local server sent, for the access log. Status is
-	// 0 if the caller got no byte of the response, or left before it got the whole response.
+	// Status and Event are for the access log, if Answer is nil. Status is that of the response that the local
+	// server sent, and 0 if the caller got no byte of it, or left before it got the whole response. Event is zero
+	// if no event was stored.
 	Status int
 	Event  ID
 	// Gone, if not nil, is called if Answer could not be written, or if the caller has left without reading

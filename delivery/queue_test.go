@@ -446,8 +446,10 @@ func TestCallerGoneWhileQueueing(t *testing.T) {
 		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc")
 		time.Sleep(time.Second)
 		c.Abort()
-		b.want("answer", code(<-done), "")
+		out := <-done
+		b.want("answer", code(out), "")
 		b.want("state", b.event().State, relay.StateIncomplete)
+		b.want("event for the access log", out.Event, b.event().ID)
 		b.want("queued", b.d.Stats().Queued, 0)
 	})
 }

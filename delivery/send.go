@@ -258,7 +258,7 @@ func (j *job) noteResult(r *exchange.Result) {
 // outcome returns the outcome for the caller of a request.
 func (j *job) outcome(r exchange.Result) relay.Outcome {
 	j.noteResult(&r)
-	out := relay.Outcome{KeepAlive: r.KeepOpen, Status: r.Status}
+	out := relay.Outcome{KeepAlive: r.KeepOpen, Status: r.Status, Event: r.Stored}
 	if r.Err == nil || r.Left {
 		return out
 	}
