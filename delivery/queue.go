@@ -119,14 +119,25 @@ func (j *job) growReservation(size int64) bool {
 // ifPresent removes the answer from an outcome if the caller has left.
 func (j *job) ifPresent(o relay.Outcome) relay.Outcome {
 	if j.q.Left() {
-		return relay.Outcome{}
+		return relay.Outcome{Event: o.Answer.Event}
 	}
 	return o
 }
 
-// queuedAnswer returns the answer to a caller whose request was queued.
+// callerLeft reports whether the caller is known to have left before it gets an answer of the relay.
+func (j *job) callerLeft() bool { return j.q.Left() || j.caller.Presence() == relay.CallerReset }
+
+// queuedAnswer returns the answer to a caller whose request was queued. If the caller does not get it, the attempt
+// has CallerGone.
 func (j *job) queuedAnswer() relay.Outcome {
+	d, ref := j.d, j.q.Ref()
+	gone := func() { d.store.CallerGone(ref.Event, ref.N) }
+	if j.callerLeft() {
+		gone()
+		gone = nil
+	}
 	out := relay.Outcome{
+		Gone:      gone,
 		Answer:    &relay.Answer{Event: j.q.Event.ID, Status: j.alias.Settings.OfflineStatus},
 		KeepAlive: !j.q.Head.Close,
 	}
