@@ -115,7 +115,8 @@ const (
 )
 
 // Level returns the level at which the end of a connection without a tunnel is logged, after its login. Ends that a
-// healthy peer never causes are warnings. HandshakeFailed (sshgate/login/refused.go) logs an end before the login.
+// healthy peer never causes are warnings. Before the login, HandshakeFailed (sshgate/login/refused.go)
+// logs the end, or package node that of another node.
 func (c Cause) Level() slog.Level {
 	switch c {
 	case ForbiddenBytes, UnclosedChannels, Flooded:

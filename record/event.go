@@ -135,7 +135,7 @@ func ReadRequest(e *relay.Event, beginning []byte, site relay.Site, secrets rela
 }
 
 // ReadBody sets what an event tells about its request as the sender in e has made it: the verdict on the signature, which
-// is nil if secrets has none for it. It runs again, without ReadRequest, for a request whose body comes to its end after
+// is nil if secrets has none for it. It runs again, without ReadRequest, for a request whose body ends or breaks off after
 // the event was stored, because the sender of a stored event stays (see Amend of delivery.Journal).
 func ReadBody(e *relay.Event, site relay.Site, secrets relay.OpenSecrets) {
 	if len(secrets) > 0 {

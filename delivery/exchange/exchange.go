@@ -1,6 +1,6 @@
 // Package exchange sends one request to a local server, passes the response on and records both. It
 // does not know the alias or queue of the request, nor the origin of the connection. It treats a
-// response without a caller like one with a caller, so that a replay is recorded as its original was.
+// response without a caller like one whose caller has left, so that a replay is recorded as its original was.
 //
 // One goroutine runs the exchange and reads the response. A second one sends the part of the request
 // that the connection does not take at once. The struct signals holds the state that both use.

@@ -92,7 +92,7 @@ func (b *fixture) snapshotCases() map[string]snapshotCase {
 // fillPlain gives a value to each text, number and flag of a new event that has none. Fields that come from the end
 // of an attempt, or that few events can have, stay as they are: they have cases of their own.
 func fillPlain(e *relay.Event, text string) {
-	own := []string{"Status", "HasLatency", "AttemptCount", "Blocker", "Cause", "HostRefusedBy", "Handshake", "MissedHandshake"}
+	own := []string{"Status", "HasLatency", "Latency", "AttemptCount", "Blocker", "Cause", "HostRefusedBy", "Handshake", "MissedHandshake"}
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[relay.Event]()) {
 		field := reflect.ValueOf(e).Elem().FieldByIndex(f.Index)
 		if !field.IsZero() || slices.Contains(own, f.Name) {
@@ -101,7 +101,7 @@ func fillPlain(e *relay.Event, text string) {
 		switch f.Type.Kind() {
 		case reflect.String:
 			field.SetString(text)
-		case reflect.Int:
+		case reflect.Int, reflect.Int64:
 			field.SetInt(7)
 		case reflect.Bool:
 			field.SetBool(true)
