@@ -45,8 +45,8 @@ func startProcess(t *testing.T, dir string, flags map[string]string) *process {
 	if !relaytest.Poll(20*time.Second, func() bool { return strings.Contains(p.Out.String(), "export RELAY_TOKEN") }) {
 		t.Fatalf("it never served:\n%s", p.log)
 	}
-	m := listeningLine.FindStringSubmatch(p.log.String())
-	if m == nil {
+	var m []string
+	if !relaytest.Poll(20*time.Second, func() bool { m = listeningLine.FindStringSubmatch(p.log.String()); return m != nil }) { // the log comes by another pipe
 		t.Fatalf("no addresses in the log:\n%s", p.log)
 	}
 	cfg, _, err := load(sources{flags: p.flags, getenv: env()})
