@@ -76,7 +76,7 @@ type Outcome struct {
 	KeepAlive bool
 	// Status and Event are for the access log, if Answer is nil. Status is that of the response that the local
 	// server sent, and 0 if the caller got no byte of it, or left before it got the whole response. Event is zero
-	// if no event was stored.
+	// if the event is not stored, or if that is unknown.
 	Status int
 	Event  ID
 	// Gone, if not nil, is called if Answer could not be written, or if the caller has left without reading

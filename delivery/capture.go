@@ -68,7 +68,6 @@ func (d *Delivery) capture(in *relay.Inbound) relay.Outcome {
 	} else {
 		out = j.outcome(r)
 	}
-	out.Event = e.ID
 	if r.Answered {
 		d.counters.added.Observe((time.Since(began) - r.Local).Seconds())
 	}

@@ -133,7 +133,7 @@ func (j *job) storeAnswer(name string, own *ownAnswer) relay.Outcome {
 		q.Prepare(relay.StateDelivering)
 	}
 	a := q.Answered(name, own.status, own.message(q))
-	a.CallerGone = j.callerLeft()
+	a.CallerGone = q.Left() || j.caller.Presence() == relay.CallerReset
 	if !accepted {
 		accept = d.store.Accept(q.Event)
 	}

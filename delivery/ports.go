@@ -36,7 +36,7 @@ type Journal interface {
 	// nil does not mean that the queue is empty: Next may still find an attempt.
 	FinishAndClaim(id relay.ID, a *relay.Attempt, event string, next relay.NextClaim) (t *relay.Ticket, claimed func() *relay.Claim)
 	// CallerGone notes that the caller of attempt n did not get the whole answer, if this becomes known
-	// only after the Finish of the attempt, or if the attempt is queued.
+	// only after the Finish of the attempt.
 	CallerGone(id relay.ID, n int) *relay.Ticket
 	// Amend replaces the request message of an event that was accepted before its request was whole, and sets
 	// the replay blocker of the event according to the state of the body. Values of e that record.ReadBody sets

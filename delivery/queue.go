@@ -124,20 +124,9 @@ func (j *job) ifPresent(o relay.Outcome) relay.Outcome {
 	return o
 }
 
-// callerLeft reports whether the caller is known to have left before it gets an answer of the relay.
-func (j *job) callerLeft() bool { return j.q.Left() || j.caller.Presence() == relay.CallerReset }
-
-// queuedAnswer returns the answer to a caller whose request was queued. If the caller does not get it, the attempt
-// has CallerGone.
+// queuedAnswer returns the answer to a caller whose request was queued.
 func (j *job) queuedAnswer() relay.Outcome {
-	d, ref := j.d, j.q.Ref()
-	gone := func() { d.store.CallerGone(ref.Event, ref.N) }
-	if j.callerLeft() {
-		gone()
-		gone = nil
-	}
 	out := relay.Outcome{
-		Gone:      gone,
 		Answer:    &relay.Answer{Event: j.q.Event.ID, Status: j.alias.Settings.OfflineStatus},
 		KeepAlive: !j.q.Head.Close,
 	}
@@ -152,15 +141,12 @@ func (j *job) queuedAnswer() relay.Outcome {
 func (j *job) acceptQueued() *relay.Error {
 	d, st, e, reserved := j.d, j.st, j.q.Event, j.queueBytes
 	a := relay.Attempt{N: 1, Kind: relay.KindOriginal, ReceivedAt: e.ReceivedAt}
-	if _, a.Released = st.RemoteOwner(); j.clientSlow {
-		// The tunnel is at another node, but its client is slow. The event waits for a release, as it would
-		// at that node.
-		a.Released = false
-	}
+	_, online := st.RemoteOwner() // the tunnel is online at another node
+	// If the client of that tunnel is slow, the event waits for a release, as it would at that node.
+	a.Released = online && !j.clientSlow
 	j.q.Attempt = a
-	if !j.clientSlow && !a.Released {
-		// If this condition is false, the tunnel is online at another node. The alias is then not offline, and
-		// no challenge was missed.
+	if !online {
+		// Only while an alias is offline, a challenge counts as missed.
 		e.MissedHandshake = handshake.Recognise(j.challenge())
 	}
 	j.q.Prepare(relay.StateQueued)

@@ -452,6 +452,29 @@ func TestCallerGoneWhileQueueing(t *testing.T) {
 		b.want("event for the access log", out.Event, b.event().ID)
 		b.want("queued", b.d.Stats().Queued, 0)
 	})
+	run(t, nil, func(b *fixture) { // it takes no 100 Continue, but sends its body
+		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
+		c.failWrites()
+		time.AfterFunc(time.Second, func() { c.in.write([]byte("hello")) })
+		out := <-done
+		b.want("answer and state", words(code(out), b.event().State), words("", relay.StateQueued))
+		b.want("event for the access log", out.Event, b.event().ID)
+	})
+}
+
+// TestEventOfAnOutcome: if a caller leaves inside its body and the event is not stored, the outcome names no event.
+func TestEventOfAnOutcome(t *testing.T) {
+	for _, serve := range []func(*local){nil, func(l *local) { l.ended() }} {
+		run(t, serve, func(b *fixture) {
+			b.s.fail("accept", &relay.Error{Code: relay.CodeStorageFull, Detail: "the disk is full"})
+			c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabc")
+			time.Sleep(time.Second)
+			c.Abort()
+			out := <-done
+			b.want("answer and event", words(code(out), out.Event), words("", relay.ID{}))
+			b.want("stored", len(b.s.events), 0)
+		})
+	}
 }
 
 func TestRejectIsLimited(t *testing.T) {

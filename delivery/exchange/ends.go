@@ -228,7 +228,7 @@ func (x *run) refuse() Result {
 	err := x.awaitStored()
 	switch {
 	case x.end.how == endLeft:
-		return x.made(nil, true)
+		return x.made(nil, err == nil)
 	case err != nil:
 		return x.made(err, false)
 	}

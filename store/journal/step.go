@@ -60,7 +60,7 @@ func (j *Journal) Finish(id relay.ID, a *relay.Attempt, event string) *relay.Tic
 	return j.enqueueStep(&step{Step: spool.Step{Kind: spool.Finish, ID: id, N: a.N, Attempt: a, State: event, Size: attemptSize(a)}})
 }
 
-// CallerGone stores, for an attempt that has ended or is queued, that its caller did not get the whole answer; see
+// CallerGone stores, after the end of an attempt, that its caller did not get the whole answer; see
 // delivery.Journal. It is a Finish without a state.
 func (j *Journal) CallerGone(id relay.ID, n int) *relay.Ticket {
 	return j.enqueueStep(&step{Step: spool.Step{Kind: spool.Finish, ID: id, N: n, Attempt: &relay.Attempt{N: n, CallerGone: true}}})

@@ -347,15 +347,6 @@ func (b *fixture) callersGone() {
 			b.Errorf("late %v: %+v", late, a)
 		}
 	}
-	queued := b.capture(b.hooks, "/gone", "", 0)
-	b.ok(b.CallerGone(queued, 1))
-	if c := b.next(true); c == nil || c.Event.ID != queued {
-		b.Fatalf("claim %+v", c)
-	}
-	b.ok(b.Finish(queued, ended(1, relay.StateDelivered, 200, ""), ""))
-	if a := b.read(queued).Attempts[0]; !a.CallerGone || a.State != relay.StateDelivered {
-		b.Errorf("queued: %+v", a)
-	}
 	if t := b.CallerGone(b.NewID(), 1); b.done(t) == nil {
 		b.Error("an attempt that is not there has a caller who left")
 	}
