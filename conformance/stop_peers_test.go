@@ -14,7 +14,7 @@ import (
 // the pages.
 func pagesUnread(t *testing.T, r *relayServer) {
 	client, _ := deafClient(t, r)
-	forwardTo(t, client, answerOK, "busy")
+	forwardTo(t, r, client, answerOK, "busy")
 	browser, _ := r.browser("admin")
 	cookie := r.cookie(browser)
 	for range 20 {
@@ -30,7 +30,7 @@ func pagesUnread(t *testing.T, r *relayServer) {
 // request that gets no answer.
 func waitsOpen(t *testing.T, r *relayServer) {
 	client, _ := deafClient(t, r)
-	forwardTo(t, client, takeNothing, "waited")
+	forwardTo(t, r, client, takeNothing, "waited")
 	go r.call("waited", "/", "x")
 	r.waitFor(20*time.Second, "a request", func() bool { return r.stats().Channels >= 1 })
 	const tool = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wait_for_event","arguments":{"alias":"waited","path":"/never","timeout":60}}}`
@@ -76,7 +76,7 @@ func callsHalfSent(t *testing.T, r *relayServer) {
 // upgradedUnread opens upgraded connections on which neither side reads.
 func upgradedUnread(t *testing.T, r *relayServer) {
 	client, _ := deafClient(t, r)
-	forwardTo(t, client, func(n ssh.NewChannel) {
+	forwardTo(t, r, client, func(n ssh.NewChannel) {
 		ch, reqs, err := n.Accept()
 		if err != nil {
 			return
@@ -109,7 +109,7 @@ func upgradedUnread(t *testing.T, r *relayServer) {
 // sessionsOnFrozen opens sessions of a client that reads nothing, while the database is frozen.
 func sessionsOnFrozen(t *testing.T, r *relayServer, freeze func()) {
 	client, c := deafClient(t, r)
-	forwardTo(t, client, takeNothing, "deaf")
+	forwardTo(t, r, client, takeNothing, "deaf")
 	go r.call("deaf", "/", strings.Repeat("x", 4<<20))
 	r.waitFor(20*time.Second, "a request", func() bool { return r.stats().Channels >= 1 })
 	freeze()

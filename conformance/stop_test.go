@@ -241,8 +241,9 @@ func deafClient(t *testing.T, r *relayServer) (*ssh.Client, *deafConn) {
 	return ssh.NewClient(conn, channels, requests), c
 }
 
-// forwardTo forwards aliases; handle gets their channels.
-func forwardTo(t *testing.T, client *ssh.Client, handle func(ssh.NewChannel), aliases ...string) {
+// forwardTo forwards aliases, and waits until they are online: relayd attaches a tunnel after it has replied, because
+// a client refuses channels that it gets before the reply. handle gets the channels.
+func forwardTo(t *testing.T, r *relayServer, client *ssh.Client, handle func(ssh.NewChannel), aliases ...string) {
 	t.Helper()
 	opens := client.HandleChannelOpen("forwarded-tcpip")
 	go func() {
@@ -257,6 +258,7 @@ func forwardTo(t *testing.T, client *ssh.Client, handle func(ssh.NewChannel), al
 		}{alias, 80})); !ok || err != nil {
 			t.Fatalf("forward %s: %t, %v", alias, ok, err)
 		}
+		r.waitFor(20*time.Second, alias+" to be online", func() bool { return r.online(alias) })
 	}
 }
 
@@ -269,7 +271,7 @@ func takeNothing(n ssh.NewChannel) {
 
 func clientTakesNoBodies(t *testing.T, r *relayServer) {
 	client, _ := deafClient(t, r)
-	forwardTo(t, client, takeNothing, "deaf")
+	forwardTo(t, r, client, takeNothing, "deaf")
 	for range 20 {
 		go r.call("deaf", "/", strings.Repeat("x", 4<<20))
 	}
@@ -278,7 +280,7 @@ func clientTakesNoBodies(t *testing.T, r *relayServer) {
 
 func clientTakesNoBytes(t *testing.T, r *relayServer) {
 	client, c := deafClient(t, r)
-	forwardTo(t, client, takeNothing, "deaf")
+	forwardTo(t, r, client, takeNothing, "deaf")
 	for range 20 {
 		go r.call("deaf", "/", "x")
 	}
@@ -303,7 +305,7 @@ func opensWithoutAnswer(t *testing.T, r *relayServer) {
 	asked.Add(200)
 	n := 0
 	aliases := []string{"mute-a", "mute-b", "mute-c", "mute-d"}
-	forwardTo(t, client, func(ssh.NewChannel) {
+	forwardTo(t, r, client, func(ssh.NewChannel) {
 		if n++; n <= 200 {
 			asked.Done()
 		}
@@ -316,7 +318,7 @@ func opensWithoutAnswer(t *testing.T, r *relayServer) {
 
 func streamsUnread(t *testing.T, r *relayServer) {
 	client, _ := deafClient(t, r)
-	forwardTo(t, client, answerOK, "busy")
+	forwardTo(t, r, client, answerOK, "busy")
 	for range 20 {
 		c := rawConn(t, r.http)
 		fmt.Fprintf(c, "GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", r.token)
@@ -342,9 +344,9 @@ func answerOK(n ssh.NewChannel) {
 
 func sessionsUnread(t *testing.T, r *relayServer) {
 	client, c := deafClient(t, r)
-	forwardTo(t, client, answerOK, "busy")
+	forwardTo(t, r, client, answerOK, "busy")
 	other, _ := deafClient(t, r)
-	forwardTo(t, other, answerOK, "more")
+	forwardTo(t, r, other, answerOK, "more")
 	for range 4 {
 		s, err := client.NewSession()
 		if err != nil {
@@ -372,7 +374,7 @@ func callersIdle(t *testing.T, r *relayServer) {
 
 func callersDrip(t *testing.T, r *relayServer) {
 	client, _ := deafClient(t, r)
-	forwardTo(t, client, takeNothing, "drip")
+	forwardTo(t, r, client, takeNothing, "drip")
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	for i := range 60 {
@@ -401,7 +403,7 @@ func callersDrip(t *testing.T, r *relayServer) {
 
 func callersReadNothing(t *testing.T, r *relayServer) {
 	client, _ := deafClient(t, r)
-	forwardTo(t, client, func(n ssh.NewChannel) {
+	forwardTo(t, r, client, func(n ssh.NewChannel) {
 		ch, reqs, err := n.Accept()
 		if err != nil {
 			return
