@@ -245,6 +245,31 @@ func TestChallengeForASlowClient(t *testing.T) {
 	}
 }
 
+// TestChallengeAfterASlowClient: the client of a tunnel at another node is slow, and its tunnel ends while the rest of a
+// challenge arrives. The alias is offline then, so the challenge is answered, or counts as missed.
+func TestChallengeAfterASlowClient(t *testing.T) {
+	for want, names := range map[string][]string{
+		words("200", relay.StateAnswered, ""):    {"slack"},
+		words("202", relay.StateQueued, "slack"): nil,
+	} {
+		atOtherNode(t, func(b *fixture, remote *memRemote) {
+			b.s.change(7, func(s *relay.Settings) { s.Handshakes = names })
+			synctest.Wait()
+			remote.mu.Lock()
+			remote.openErr = relay.ErrTunnelSlow
+			remote.mu.Unlock()
+			last := len(slackChallenge) - 1
+			c, done := b.begin(slackChallenge[:last])
+			synctest.Wait()
+			b.elsewhere("", "")
+			c.in.write([]byte(slackChallenge[last:]))
+			out := <-done
+			e := b.event()
+			b.want("answer and event", words(out.Answer.Status, e.State, e.MissedHandshake), want)
+		})
+	}
+}
+
 // TestChallengeForASilentNode: a challenge for a tunnel whose node does not answer is queued and released,
 // and does not count as missed.
 func TestChallengeForASilentNode(t *testing.T) {

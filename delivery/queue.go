@@ -146,7 +146,7 @@ func (j *job) acceptQueued() *relay.Error {
 	a.Released = online && !j.clientSlow
 	j.q.Attempt = a
 	if !online {
-		// Only while an alias is offline, a challenge counts as missed.
+		// A challenge counts as missed only while the alias is offline.
 		e.MissedHandshake = handshake.Recognise(j.challenge())
 	}
 	j.q.Prepare(relay.StateQueued)

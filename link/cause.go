@@ -115,8 +115,8 @@ const (
 )
 
 // Level returns the level at which the end of a connection without a tunnel is logged, after its login. Ends that a
-// healthy peer never causes are warnings. Before the login, HandshakeFailed (sshgate/login/refused.go)
-// logs the end, or package node that of another node.
+// healthy peer never causes are warnings. Before the login, HandshakeFailed (sshgate/login/refused.go) logs
+// the end of a connection of a client, and package node that of a connection of another node.
 func (c Cause) Level() slog.Level {
 	switch c {
 	case ForbiddenBytes, UnclosedChannels, Flooded:

@@ -28,8 +28,7 @@ const (
 )
 
 // conn is a connection that carries requests to aliases. It implements relay.Caller for its requests.
-// One goroutine serves the connection; a capture may read in a second one. Abort may
-// be called from any goroutine.
+// One goroutine serves the connection; a capture may read in a second one. Abort may be called from any goroutine.
 type conn struct {
 	srv    *Server
 	sock   *stallConn

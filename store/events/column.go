@@ -10,9 +10,9 @@ import (
 )
 
 // InsertFunction is the function of Postgres that inserts new events with their attempts and payloads. A migration
-// creates it. If a column that the insert writes is added to eventColumns,
-// the function needs another name, because nodes of earlier versions call this one. TestInsertFunction of package
-// journal writes the migration of the new function with -update.
+// creates it. If a column that the insert writes is added to eventColumns, the function needs another name, because
+// nodes of earlier versions call this one. TestInsertFunction of package journal writes the migration of the new
+// function with -update.
 const InsertFunction = "insert_events_1"
 
 // NewRow is the row of a new event: the event in its stored form, and values that only the store needs.
