@@ -133,15 +133,6 @@ func (x *run) failed() Result {
 	return x.made(x.fault, true)
 }
 
-// endStoredSender waits until the goroutine that sends a stored request has ended. The connection must already
-// be closed.
-func (x *run) endStoredSender() {
-	if x.sending && x.q.stored {
-		x.send.signalProceed(false)
-		x.endSender()
-	}
-}
-
 // finishFailed ends the attempt, unless that was done before, and waits until all is stored. If the end
 // cannot be stored with its response, because a part of the response may be missing in the store,
 // finishFailed stores the end without the response. Otherwise the attempt would stay in the state delivering.

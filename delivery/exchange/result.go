@@ -1,7 +1,6 @@
 package exchange
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -34,32 +33,6 @@ type Result struct {
 	// time from the opening of the connection to the end of the answer.
 	Local    time.Duration
 	Answered bool
-}
-
-// result ends an exchange whose transfer has ended with err, and returns its result.
-func (x *run) result(err error) Result {
-	switch {
-	case errors.Is(err, errUntaken):
-		return Result{Untaken: true}
-	case x.q.Queued && err != nil && !x.reached && x.conn != nil:
-		_ = x.conn.Close()
-		x.endStoredSender()
-		return Result{Untaken: true, Err: x.fault}
-	case err == nil && x.answer.state == relay.ResponseUpgraded && x.out.sink != nil:
-		// The Result gets the attempt as it was before the splice, so that the metrics do not count the time of
-		// the splice.
-		a := x.attempt
-		x.splice()
-		x.attempt = a
-		return x.made(nil, true)
-	case err == nil:
-		return x.answered()
-	case errors.Is(err, errNotWhole) && !x.q.stored:
-		return x.refuse()
-	case errors.Is(err, errNotWhole):
-		x.fault = x.end.err
-	}
-	return x.failed()
 }
 
 // made returns the result of an exchange that was stored, or should have been. why is the error for the caller;

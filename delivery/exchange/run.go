@@ -3,12 +3,10 @@ package exchange
 import (
 	"context"
 	"errors"
-	"io"
 	"runtime/debug"
 	"time"
 
 	"relay"
-	"relay/budget"
 )
 
 // run is one exchange. Only the goroutine of Run uses it.
@@ -162,38 +160,6 @@ func (x *run) transfer() error {
 	return x.store()
 }
 
-func (x *run) startSender(rest []byte) {
-	q, s := x.q, &x.send
-	if q.end.how != endWhole {
-		if q.stored && q.expects() {
-			s.proceed = make(chan bool, 1)
-		}
-		if !q.stored && !s.failed {
-			x.awaitContinue()
-		}
-	}
-	if len(rest) == 0 {
-		// All bytes of the first piece were sent.
-		q.freePiece()
-	}
-	x.end, x.sending, x.due.upload = requestEnd{}, true, time.Now().Add(slowAfter)
-	s.start(rest)
-}
-
-// awaitContinue notes that the caller sends its body only after 100 Continue (RFC 9110, section
-// 10.1.1). The stall timeout does not apply to such a body, but the local server has to respond within the
-// response timeout.
-func (x *run) awaitContinue() {
-	q := x.q
-	if !q.Head.Expect || q.continued || len(q.first) > len(q.sentHead) {
-		return
-	}
-	x.send.awaiting100.Store(true)
-	if q.ResponseTimeout > 0 {
-		x.due.continueLine = x.at.open.Add(q.ResponseTimeout)
-	}
-}
-
 // step handles the next event of the loop before the end of the response.
 func (x *run) step() error {
 	if x.answer.final != nil {
@@ -229,237 +195,28 @@ func (x *run) step() error {
 // isDurable reports whether the event is stored.
 func (x *run) isDurable() bool { return x.q.Accepted() && x.accept == nil }
 
-// read reads the bytes that the local server has sent.
-func (x *run) read() error {
-	b := newPiece()
-	defer pieces.Put(b)
-	n, err := x.conn.Read(*b)
-	if n > 0 {
-		if x.at.first.IsZero() {
-			x.at.first = time.Now()
-			x.answer.early = !x.send.whole.Load()
-		}
-		if e := x.take((*b)[:n]); e != nil {
-			return e
-		}
-	}
+// result ends an exchange whose transfer has ended with err, and returns its result.
+func (x *run) result(err error) Result {
 	switch {
+	case errors.Is(err, errUntaken):
+		return Result{Untaken: true}
+	case x.q.Queued && err != nil && !x.reached && x.conn != nil:
+		_ = x.conn.Close()
+		x.endStoredSender()
+		return Result{Untaken: true, Err: x.fault}
+	case err == nil && x.answer.state == relay.ResponseUpgraded && x.out.sink != nil:
+		// The Result gets the attempt as it was before the splice, so that the metrics do not count the time of
+		// the splice.
+		a := x.attempt
+		x.splice()
+		x.attempt = a
+		return x.made(nil, true)
 	case err == nil:
-		return nil
-	case x.answer.state != "":
-		x.answer.trailing = true
-		return nil
+		return x.answered()
+	case errors.Is(err, errNotWhole) && !x.q.stored:
+		return x.refuse()
+	case errors.Is(err, errNotWhole):
+		x.fault = x.end.err
 	}
-	return x.onConnEnd(err)
-}
-
-// take handles bytes of the local server: heads first, then the body.
-func (x *run) take(p []byte) error {
-	a := &x.answer
-	for a.final == nil {
-		if len(p) == 0 {
-			return nil
-		}
-		h, rest, err := a.head(p)
-		switch {
-		case err != nil:
-			return x.fail(err)
-		case h == nil:
-			return x.reserve()
-		case h.Status < 200 && h.Status != 101:
-			if err := a.addInterim(h); err != nil {
-				return x.fail(err)
-			}
-			x.passInterim(h.Status, h.Raw)
-		default:
-			x.begin(h)
-		}
-		p = rest
-	}
-	switch {
-	case a.state == relay.ResponseUpgraded:
-		x.out.hold(p)
-		return x.reserve()
-	case a.state != "":
-		a.trailing = a.trailing || len(p) > 0
-		return nil
-	}
-	return x.takeBody(p)
-}
-
-// passInterim sends a 1xx response to the caller at once. Nothing has to be stored first, because
-// it does not tell the caller that the request was accepted.
-func (x *run) passInterim(status int, head []byte) {
-	if status == 100 {
-		x.q.continued = true
-		x.send.awaiting100.Store(false)
-	}
-	x.send.signalProceed(true)
-	if x.q.Head.Minor > 0 {
-		x.out.write(head)
-	}
-}
-
-// takeBody handles body bytes. It never passes on bytes that follow the body.
-func (x *run) takeBody(p []byte) error {
-	a := &x.answer
-	n, ended, err := a.feed(p)
-	if !ended && err == nil && x.isDurable() {
-		x.out.flush()
-		x.out.started = x.out.write(p[:n]) || x.out.started
-	} else {
-		x.out.hold(p[:n])
-	}
-	if e := x.reserve(); e != nil {
-		return e
-	}
-	switch e := a.rec.partsError(); {
-	case e != nil:
-		return x.fail(StoreError(e))
-	case err != nil:
-		// The response has begun, whether or not its head was passed on, so it is recorded like one whose
-		// connection breaks off.
-		a.state = relay.ResponseTruncated
-		return x.fail(relay.AsError(err))
-	}
-	if _, full := a.rec.progress(); full && !ended && !x.out.cutAt.IsZero() && !x.out.reads() {
-		a.state = relay.ResponseCut
-	}
-	return nil
-}
-
-// reserve reserves buffer space for the bytes of the response that the exchange holds. Without space
-// the exchange fails as overloaded. A caller that has already got a part of the response then gets no
-// more of it, and the response is recorded as far as it arrived.
-func (x *run) reserve() error {
-	if x.out.space.cover(len(x.out.held) + len(x.answer.partial)) {
-		return nil
-	}
-	if x.out.started {
-		x.out.leave(readerCut)
-		return nil
-	}
-	x.out.held, x.answer.partial = nil, nil
-	x.out.space.release()
-	return x.fail(relay.Errorf(relay.CodeOverloaded, "the memory for responses in progress is used up; retry in a moment"))
-}
-
-// onConnEnd handles the end of the local server's side of the connection, which err describes.
-func (x *run) onConnEnd(err error) error {
-	a, orderly := &x.answer, errors.Is(err, io.EOF)
-	switch {
-	case errors.Is(err, budget.ErrOver) && (a.final == nil || x.out.reads() && !x.out.started):
-		return x.fail(relay.Errorf(relay.CodeOverloaded, "no buffer space for the local server's answer; try again in a moment"))
-	case errors.Is(err, budget.ErrOver):
-		// The caller reads too slowly, and gets a broken transfer.
-		a.state = relay.ResponseCut
-		x.out.leave(readerCut)
-		return nil
-	case orderly && a.endsByClose():
-		a.state = relay.ResponseComplete
-		return nil
-	}
-	if orderly && x.at.first.IsZero() {
-		if why := x.conn.End(refusalWait).Refusal; why != nil {
-			x.reached = false
-			return x.fail(withRetry(why))
-		}
-	}
-	if x.tunnelEnded(!orderly && !errors.Is(err, io.ErrUnexpectedEOF)) {
-		return x.tunnelLost()
-	}
-	switch {
-	case a.final != nil:
-		a.state = relay.ResponseTruncated
-		return x.fail(relay.Errorf(relay.CodeLocalClosed, "the local server broke off inside its answer"))
-	case x.conn.Reused() && x.at.first.IsZero():
-		return x.fail(relay.Errorf(relay.CodeLocalClosed, "the local server closed a kept connection without an answer; each request gets its own from now on"))
-	}
-	return x.fail(relay.Errorf(relay.CodeLocalClosed, "the local server closed the connection without an answer; if it speaks TLS, use --target https://… of relay up"))
-}
-
-// tunnelEnded reports whether a connection has ended because its tunnel did. abnormal means that the read
-// from the connection failed in a way that only the loss of the tunnel explains.
-func (x *run) tunnelEnded(abnormal bool) bool {
-	if abnormal {
-		return true
-	}
-	select {
-	case <-x.ctx.Done():
-	case <-time.After(lostWait):
-		// This wait is needed because x/crypto ends channels a moment before it reports the end of the tunnel.
-	}
-	return x.ctx.Err() != nil
-}
-
-// onLost handles the loss of the tunnel: it fails the exchange, unless bytes of the response have
-// already arrived.
-func (x *run) onLost() error {
-	select {
-	case <-x.conn.Ready():
-		return x.read()
-	default:
-		return x.tunnelLost()
-	}
-}
-
-// tunnelLost fails the exchange as tunnel-lost, unless its first write is still running and no byte was
-// taken: then the result of that write decides. The write ends at about the same time as the tunnel.
-func (x *run) tunnelLost() error {
-	if x.sending && x.at.first.IsZero() {
-		select {
-		case u := <-x.send.done:
-			if err := x.sent(u); err != nil {
-				return err
-			}
-		case <-time.After(lastWriteWait):
-		}
-	}
-	if x.answer.final != nil {
-		// One read may have returned both the head of the response and the error of the lost tunnel.
-		x.answer.state = relay.ResponseTruncated
-	}
-	return x.fail(x.broken("the tunnel went away"))
-}
-
-// broken returns the error of an exchange that could not continue. The parameter what is a clause that names
-// the event, such as "the relay stopped".
-func (x *run) broken(what string) *relay.Error {
-	if x.answer.final != nil {
-		return relay.Errorf(relay.CodeTunnelLost, "%s inside the local server's answer; it has run, but its answer is not whole", what)
-	}
-	return relay.Errorf(relay.CodeTunnelLost, "%s before the local server had answered; the outcome of the request is unknown", what)
-}
-
-// sent handles the result of the sender if it arrives before the end of the response.
-func (x *run) sent(u sent) error {
-	x.join(u)
-	switch {
-	case u.how == endUntaken && x.at.first.IsZero():
-		return errUntaken
-	case u.how == endUntaken && x.end.how == endOpen:
-		// An answer came although no byte of the request was taken. The sender continues, to record the
-		// request.
-		x.startSender(nil)
-		return nil
-	case x.end.how == endWhole, x.answer.final != nil:
-		// If no byte was taken, the next read reports the end of the connection.
-		return nil
-	case u.how == endUnreadable, u.how == endUnstored, u.how == endPanicked:
-		return x.fail(u.err)
-	}
-	return errNotWhole
-}
-
-// join stores the result of the sender, whose goroutine has ended.
-func (x *run) join(u sent) {
-	x.sending = false
-	if u.how == endUntaken {
-		x.send.failed, x.end = true, x.q.end
-	} else {
-		x.end, x.q.end = u.requestEnd, u.requestEnd
-	}
-	if x.end.how == endWhole {
-		x.at.whole = u.at
-	}
+	return x.failed()
 }

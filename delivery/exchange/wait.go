@@ -5,17 +5,7 @@ import (
 
 	"relay"
 	"relay/waits"
-	"relay/wire"
 )
-
-// begin handles the head of the final response.
-func (x *run) begin(h *wire.Head) {
-	x.storeBy = time.Now().Add(storeWait)
-	x.send.signalProceed(false)
-	x.send.awaiting100.Store(false)
-	x.answer.begin(h)
-	x.out.begin(h, x.q.ResponseTimeout)
-}
 
 // arm sets the timer to the next time limit or check before the end of the response.
 func (x *run) arm() {
