@@ -453,10 +453,10 @@ func TestCallerGoneWhileQueueing(t *testing.T) {
 		b.want("queued", b.d.Stats().Queued, 0)
 	})
 	run(t, nil, func(b *fixture) { // it takes no 100 Continue, but sends its body
-		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
+		in, c := b.inbound("POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")
 		c.failWrites()
 		time.AfterFunc(time.Second, func() { c.in.write([]byte("hello")) })
-		out := <-done
+		out := b.d.Capture(context.Background(), in)
 		b.want("answer and state", words(code(out), b.event().State), words("", relay.StateQueued))
 		b.want("event for the access log", out.Event, b.event().ID)
 	})
