@@ -348,8 +348,20 @@ func TestNodeNoticesANewerSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the newer schema is noticed", func() bool { return s.NewerSchema() == 999 })
-	if said := log.String(); strings.Count(said, "newer relayd has changed the schema") != 1 {
-		t.Errorf("the log says %q", said)
+	lines := func() int { return strings.Count(log.String(), "newer relayd has changed the schema") }
+	eventually(t, "the line, which is written after that", func() bool { return lines() > 0 })
+	seen := func() (last time.Time) {
+		for _, n := range nodesByName(t, s) {
+			last = n.LastSeenAt
+		}
+		return last
+	}
+	for range 2 { // the second heartbeat begins after the first has logged what it noticed
+		before := seen()
+		eventually(t, "a heartbeat", func() bool { return seen().After(before) })
+	}
+	if lines() != 1 {
+		t.Errorf("the log says %q", log.String())
 	}
 	settled(t, s.Accept(eventAt(s, withAlias(t, s), time.Now(), relay.StateDelivering, "x")))
 }
