@@ -21,9 +21,10 @@ import (
 	"relay/store/pgtest"
 )
 
-// fixtureVersion is the schema version of the newest fixture, which is a store as SQL in testdata. For each
-// new migration, add a fixture of its version with RELAY_FIXTURE=write go test ./store -run TestOldStores,
-// and leave the older fixtures unchanged.
+// fixtureVersion is the schema version of the newest fixture, which is a store as SQL in testdata. A migration that
+// changes stored rows, and not only adds columns, needs a fixture of the version before it: before such a
+// migration is made, set fixtureVersion to the schema version and run RELAY_FIXTURE=write go test ./store -run
+// TestOldStores. Older fixtures stay unchanged.
 const fixtureVersion = 12
 
 var fixturePath = map[string]string{"queued": "queued", "small": "delivered", "large": "delivered", "failed": "failed", "running": "interrupted", "shared": "delivered"}

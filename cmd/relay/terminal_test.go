@@ -389,8 +389,8 @@ func TestTerminalIsPutBackAtEveryEnd(t *testing.T) {
 	r := useSharedRelay(t)
 	for sig, how := range map[syscall.Signal]string{
 		syscall.SIGINT: "exit status 0", syscall.SIGTERM: "exit status 0", syscall.SIGHUP: "signal: hangup",
-		// SIGQUIT makes the Go runtime print all stacks and exit with 2. While it prints, other threads still run, so
-		// that it sometimes faults, and the system ends it.
+		// Any exit state: the Go runtime prints all stacks and exits with 2, but other threads may run while it
+		// prints. If it faults then, the system ends the program by SIGSEGV.
 		syscall.SIGQUIT: "",
 	} {
 		a := r.upAtTerminal(t, "ends-dev")

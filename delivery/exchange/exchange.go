@@ -4,6 +4,10 @@
 //
 // One goroutine runs the exchange and reads the response. A second one sends the part of the request
 // that the connection does not take at once. The struct signals holds the state that both use.
+//
+// run.go has the course of an exchange. Its steps stand in send.go (the request), join.go (the start and the end of
+// the second goroutine), receive.go (the response), lost.go (the end of connection or tunnel), wait.go (the limits),
+// store.go (the record) and ends.go (the last piece, or the error).
 package exchange
 
 import (

@@ -9,8 +9,7 @@ import (
 )
 
 const (
-	// checkCallerEvery is the interval at which an exchange checks that its caller is still connected,
-	// from the first byte of the final answer on.
+	// checkCallerEvery is the interval at which an exchange checks that its caller is still connected.
 	checkCallerEvery = time.Second
 	// streamCutWait is the longest silence of a stream after its caller has closed its sending side,
 	// which may mean that the caller has left. Each write to the caller starts the time anew.

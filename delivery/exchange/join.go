@@ -2,8 +2,8 @@ package exchange
 
 import "time"
 
-// startSender starts the goroutine that sends and records what the first write has left of the request: rest, and
-// what is still to come.
+// startSender starts the goroutine of the sender. It sends rest, which the first write has left of the first piece,
+// and then the request behind the first piece, which it also records if it comes from a caller.
 func (x *run) startSender(rest []byte) {
 	q, s := x.q, &x.send
 	if q.end.how != endWhole {
@@ -69,6 +69,14 @@ func (x *run) join(u sent) {
 	}
 }
 
+// joinOn takes the result of the sender. If the connection took nothing of the first piece, joinOn
+// starts the sender once more to record the rest of the request.
+func (x *run) joinOn(u sent) {
+	if x.join(u); x.end.how == endOpen {
+		x.startSender(nil)
+	}
+}
+
 // joinSender waits a moment for a sender that has read the whole request and is in its last write: the
 // response can arrive before that write returns.
 func (x *run) joinSender() {
@@ -80,44 +88,6 @@ func (x *run) joinSender() {
 		x.join(u)
 	case <-time.After(lastWriteWait):
 	}
-}
-
-// awaitSender waits for the end of the sender. It stops the sender when the channel enough is closed, or Cut
-// ends.
-func (x *run) awaitSender(enough <-chan struct{}) {
-	for x.sending {
-		select {
-		case u := <-x.send.done:
-			x.joinOn(u)
-		case <-enough:
-			x.stopSender()
-		case <-x.q.o.Cut.Done():
-			x.stopSender()
-		}
-	}
-}
-
-// joinOn takes the result of the sender. If the connection took nothing of the first piece, joinOn
-// starts the sender once more to record the rest of the request.
-func (x *run) joinOn(u sent) {
-	if x.join(u); x.end.how == endOpen {
-		x.startSender(nil)
-	}
-}
-
-// endSender waits for a sender that will end soon, because its connection is closed, or because it is writing the
-// last byte of the request.
-func (x *run) endSender() {
-	for x.sending {
-		x.joinOn(<-x.send.done)
-	}
-}
-
-// stopSender ends a sender that may be waiting for a silent caller.
-func (x *run) stopSender() {
-	x.send.stop.Store(true)
-	x.out.abort()
-	x.endSender()
 }
 
 // readToEnd reads the request to its end when no response of the local server will come.
@@ -141,11 +111,41 @@ func (x *run) readToEnd() {
 	x.awaitSender(nil)
 }
 
+// awaitSender waits for the end of the sender. It stops the sender when the channel enough is closed, or Cut
+// ends.
+func (x *run) awaitSender(enough <-chan struct{}) {
+	for x.sending {
+		select {
+		case u := <-x.send.done:
+			x.joinOn(u)
+		case <-enough:
+			x.stopSender()
+		case <-x.q.o.Cut.Done():
+			x.stopSender()
+		}
+	}
+}
+
+// stopSender ends a sender that may be waiting for a silent caller.
+func (x *run) stopSender() {
+	x.send.stop.Store(true)
+	x.out.abort()
+	x.endSender()
+}
+
 // endStoredSender waits until the goroutine that sends a stored request has ended. The connection must already
 // be closed.
 func (x *run) endStoredSender() {
 	if x.sending && x.q.stored {
 		x.send.signalProceed(false)
 		x.endSender()
+	}
+}
+
+// endSender waits for a sender that will end soon, because its connection is closed, or because it is writing the
+// last byte of the request.
+func (x *run) endSender() {
+	for x.sending {
+		x.joinOn(<-x.send.done)
 	}
 }

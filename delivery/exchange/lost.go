@@ -95,3 +95,14 @@ func (x *run) broken(what string) *relay.Error {
 	}
 	return relay.Errorf(relay.CodeTunnelLost, "%s before the local server had answered; the outcome of the request is unknown", what)
 }
+
+// withRetry returns the error why, with which a client has reported that it could not connect to its local server.
+// If the code is overloaded, because the client was out of resources, withRetry adds a RetryAfter.
+func withRetry(why *relay.Error) *relay.Error {
+	if why.Code != relay.CodeOverloaded || why.RetryAfter > 0 {
+		return why
+	}
+	c := *why
+	c.RetryAfter = retryAfter
+	return &c
+}

@@ -78,6 +78,15 @@ func (x *run) passInterim(status int, head []byte) {
 	}
 }
 
+// begin handles the head of the final response.
+func (x *run) begin(h *wire.Head) {
+	x.storeBy = time.Now().Add(storeWait)
+	x.send.signalProceed(false)
+	x.send.awaiting100.Store(false)
+	x.answer.begin(h)
+	x.out.begin(h, x.q.ResponseTimeout)
+}
+
 // takeBody handles body bytes. It never passes on bytes that follow the body.
 func (x *run) takeBody(p []byte) error {
 	a := &x.answer
@@ -120,13 +129,4 @@ func (x *run) reserve() error {
 	x.out.held, x.answer.partial = nil, nil
 	x.out.space.release()
 	return x.fail(relay.Errorf(relay.CodeOverloaded, "the memory for responses in progress is used up; retry in a moment"))
-}
-
-// begin handles the head of the final response.
-func (x *run) begin(h *wire.Head) {
-	x.storeBy = time.Now().Add(storeWait)
-	x.send.signalProceed(false)
-	x.send.awaiting100.Store(false)
-	x.answer.begin(h)
-	x.out.begin(h, x.q.ResponseTimeout)
 }

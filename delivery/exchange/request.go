@@ -433,14 +433,3 @@ func (q *Request) Left() bool { return q.left }
 
 // Accepted reports whether the event was given to the journal.
 func (q *Request) Accepted() bool { return q.accepted != notAccepted }
-
-// withRetry returns the error why, with which a client has reported that it could not connect to its local server.
-// If the code is overloaded, because the client was out of resources, withRetry adds a RetryAfter.
-func withRetry(why *relay.Error) *relay.Error {
-	if why.Code != relay.CodeOverloaded || why.RetryAfter > 0 {
-		return why
-	}
-	c := *why
-	c.RetryAfter = retryAfter
-	return &c
-}

@@ -54,7 +54,7 @@ type deadlines struct {
 	resumed      time.Time // no limit ends the exchange before this time; set when a limit is noticed late
 	upload       time.Time // next check of the sender
 	caller       time.Time // next check of the caller before there is an answer
-	continueLine time.Time // end of the wait for a 100 Continue of the local server; then the exchange itself sends one to the caller
+	continueLine time.Time // end of the wait for a 100 Continue of the local server; then the exchange fails
 	leftAt       time.Time // when the exchange found that the caller has left, before the final head
 }
 
@@ -66,8 +66,9 @@ var (
 )
 
 // Run sends a request through conn, passes the response to sink and records both. A nil sink means that
-// there is no caller. The end of ctx means that the tunnel is lost. When Run returns, every step of the
-// record is stored or has failed, and conn is released, unless the result says that conn was not used.
+// there is no caller. The end of ctx means that the tunnel is lost. When Run returns, it has passed every
+// step of the record to the journal, and has waited for those on which the answer to the caller depends. conn is
+// released, unless the result says that conn was not used.
 func Run(ctx context.Context, q *Request, conn Conn, journal Journal, sink Sink) (res Result) {
 	x := newRun(ctx, q, conn, journal, sink)
 	defer x.release()

@@ -10,78 +10,6 @@ import (
 	"relay/waits"
 )
 
-// ErrStoreTimeout means that a step was neither stored nor refused in time.
-var ErrStoreTimeout = errors.New("the store did not answer in time")
-
-// Await waits until steps of the store have resolved, in the order in which they were passed on. It skips nil
-// steps. It returns the error of the first step that has failed, and ErrStoreTimeout after storeWait, or when
-// Base ends. If the last step fails while an earlier one is pending, Await returns its error at once.
-func (o *Options) Await(steps ...*relay.Ticket) error {
-	late, stop := waits.After(storeWait)
-	defer stop()
-	return o.await(late, steps...)
-}
-
-// AwaitEnd waits as Await does, but without the bound of storeWait.
-func (o *Options) AwaitEnd(t *relay.Ticket) error { return o.await(nil, t) }
-
-func (o *Options) await(late <-chan struct{}, steps ...*relay.Ticket) error {
-	last := steps[len(steps)-1]
-	for _, t := range steps {
-		for t != nil && !closed(t.Done()) {
-			timedOut := false
-			select {
-			case <-t.Done():
-			case <-failed(last):
-				if err := last.Err(); err != nil {
-					return err
-				}
-			case <-late:
-				timedOut = true
-			case <-o.Base.Done():
-				timedOut = true
-			}
-			if timedOut && !closed(t.Done()) {
-				return ErrStoreTimeout
-			}
-		}
-		if t != nil && t.Err() != nil {
-			return t.Err()
-		}
-	}
-	return nil
-}
-
-// failed returns the Done channel of a step that has not resolved, or has failed; nil for a step that is stored.
-func failed(t *relay.Ticket) <-chan struct{} {
-	if t == nil || closed(t.Done()) && t.Err() == nil {
-		return nil
-	}
-	return t.Done()
-}
-
-// sendAccept asks the journal to accept the event, with the part of its request that has arrived.
-func (x *run) sendAccept() {
-	x.q.Prepare(relay.StateDelivering)
-	x.accept = x.journal.Accept(x.q.Event)
-}
-
-// sendFinish asks the journal to end the attempt, and to accept the event if that was not done yet.
-// The parameter event is the state of the event if it differs from the state of the attempt, else empty.
-// sendFinish prepares both steps before it passes on the first one, because the store commits a waiting step
-// at once: with a pause in between it would commit the first step alone.
-func (x *run) sendFinish(state string, why *relay.Error, event string) {
-	first := !x.q.Accepted()
-	if first {
-		x.q.Prepare(relay.StateDelivering)
-	}
-	x.setEnd(state, why)
-	if first {
-		x.accept = x.journal.Accept(x.q.Event)
-	}
-	x.finish = x.journal.Finish(x.q.Event.ID, x.attempt, event)
-}
-
 // store passes the end of the response to the journal and waits until all is stored.
 func (x *run) store() error {
 	x.at.end = time.Now()
@@ -107,13 +35,35 @@ func (x *run) store() error {
 	return x.onFinish()
 }
 
+// sendAccept asks the journal to accept the event, with the part of its request that has arrived.
+func (x *run) sendAccept() {
+	x.q.Prepare(relay.StateDelivering)
+	x.accept = x.journal.Accept(x.q.Event)
+}
+
+// sendFinish asks the journal to end the attempt, and to accept the event if that was not done yet.
+// The parameter event is the state of the event if it differs from the state of the attempt, else empty.
+// sendFinish prepares both steps before it passes on the first one, because the store commits a waiting step
+// at once: with a pause in between it would commit the first step alone.
+func (x *run) sendFinish(state string, why *relay.Error, event string) {
+	first := !x.q.Accepted()
+	if first {
+		x.q.Prepare(relay.StateDelivering)
+	}
+	x.setEnd(state, why)
+	if first {
+		x.accept = x.journal.Accept(x.q.Event)
+	}
+	x.finish = x.journal.Finish(x.q.Event.ID, x.attempt, event)
+}
+
 // resolves waits until a step of the store has resolved, or Finish has failed. It returns false if the timer ends
 // the wait, or the relay stops.
 func (x *run) resolves(t *relay.Ticket) bool {
 	for !closed(t.Done()) {
 		select {
 		case <-t.Done():
-		case <-failed(x.finish):
+		case <-unlessStored(x.finish):
 			if x.finish.Err() != nil {
 				return true
 			}
@@ -152,6 +102,9 @@ func (x *run) onFinish() error {
 	return nil
 }
 
+var errResponseNotStored = relay.Errorf(relay.CodeResponseNotStored,
+	"the local server answered, but its answer could not be stored in time, so the caller did not get it whole")
+
 // storeLate ends an exchange whose steps the store has neither stored nor refused in time.
 func (x *run) storeLate() error {
 	x.storeErr = ErrStoreTimeout
@@ -161,6 +114,19 @@ func (x *run) storeLate() error {
 		x.journal.Finish(x.q.Event.ID, x.attempt, "")
 	}
 	return x.fail(StoreError(ErrStoreTimeout))
+}
+
+// recordUnstored ends the attempt without its response, with an error that says that the response
+// could not be stored.
+func (x *run) recordUnstored() {
+	a := x.attemptSoFar()
+	a.State, a.EndedAt, a.Error = relay.StateDelivered, x.at.end, asFault(errResponseNotStored)
+	if x.fault != nil && x.fault.Code == relay.CodeTunnelLost {
+		a.State, a.Error = relay.StateInterrupted, asFault(x.fault)
+	}
+	a.HasResponse, a.Status, a.ResponseState, a.Response, a.Interim = false, 0, "", relay.Message{}, nil
+	x.recordSent(&a)
+	x.journal.Finish(x.q.Event.ID, &a, "")
 }
 
 // awaitStored waits until accept and finish are durable. After an error the caller must not be told
@@ -183,22 +149,6 @@ func (x *run) awaitStored() *relay.Error {
 func (x *run) isStoreFault() bool {
 	return x.fault.Code == relay.CodeStoreUnavailable || x.fault.Code == relay.CodeStorageFull ||
 		x.fault.Code == relay.CodeOverloaded && (x.out.started || x.answer.final != nil && x.out.sink == nil)
-}
-
-var errResponseNotStored = relay.Errorf(relay.CodeResponseNotStored,
-	"the local server answered, but its answer could not be stored in time, so the caller did not get it whole")
-
-// recordUnstored ends the attempt without its response, with an error that says that the response
-// could not be stored.
-func (x *run) recordUnstored() {
-	a := x.attemptSoFar()
-	a.State, a.EndedAt, a.Error = relay.StateDelivered, x.at.end, asFault(errResponseNotStored)
-	if x.fault != nil && x.fault.Code == relay.CodeTunnelLost {
-		a.State, a.Error = relay.StateInterrupted, asFault(x.fault)
-	}
-	a.HasResponse, a.Status, a.ResponseState, a.Response, a.Interim = false, 0, "", relay.Message{}, nil
-	x.recordSent(&a)
-	x.journal.Finish(x.q.Event.ID, &a, "")
 }
 
 // amendWhole stores the complete request if it was completed after its event was accepted. It does so
@@ -231,4 +181,54 @@ func (x *run) amend() {
 	e.Request = q.rec.message(e.Request.Head, q.Head.Framing, state)
 	record.ReadBody(&e, q.o.Site, q.Secrets)
 	x.journal.Amend(&e)
+}
+
+// ErrStoreTimeout means that a step was neither stored nor refused in time.
+var ErrStoreTimeout = errors.New("the store did not answer in time")
+
+// Await waits until steps of the store have resolved, in the order in which they were passed on. It skips nil
+// steps. It returns the error of the first step that has failed, and ErrStoreTimeout after storeWait, or when
+// Base ends. If the last step fails while an earlier one is pending, Await returns its error at once.
+func (o *Options) Await(steps ...*relay.Ticket) error {
+	late, stop := waits.After(storeWait)
+	defer stop()
+	return o.await(late, steps...)
+}
+
+// AwaitEnd waits as Await does, but without the bound of storeWait.
+func (o *Options) AwaitEnd(t *relay.Ticket) error { return o.await(nil, t) }
+
+func (o *Options) await(late <-chan struct{}, steps ...*relay.Ticket) error {
+	last := steps[len(steps)-1]
+	for _, t := range steps {
+		for t != nil && !closed(t.Done()) {
+			timedOut := false
+			select {
+			case <-t.Done():
+			case <-unlessStored(last):
+				if err := last.Err(); err != nil {
+					return err
+				}
+			case <-late:
+				timedOut = true
+			case <-o.Base.Done():
+				timedOut = true
+			}
+			if timedOut && !closed(t.Done()) {
+				return ErrStoreTimeout
+			}
+		}
+		if t != nil && t.Err() != nil {
+			return t.Err()
+		}
+	}
+	return nil
+}
+
+// unlessStored returns the Done channel of a step that has not resolved, or has failed; nil for a step that is stored.
+func unlessStored(t *relay.Ticket) <-chan struct{} {
+	if t == nil || closed(t.Done()) && t.Err() == nil {
+		return nil
+	}
+	return t.Done()
 }

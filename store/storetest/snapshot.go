@@ -102,7 +102,7 @@ func fillPlain(e *relay.Event, text string) {
 		case reflect.String:
 			field.SetString(text)
 		case reflect.Int, reflect.Int64:
-			field.SetInt(7)
+			field.SetInt(7_000_000) // as a duration 7 ms, because the store keeps microseconds
 		case reflect.Bool:
 			field.SetBool(true)
 		}
