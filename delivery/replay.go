@@ -15,9 +15,9 @@ import (
 
 // Replay begins a new attempt of an event and waits for its end, at most for the duration wait or until ctx ends;
 // the attempt continues after that. Replay returns the event as it is when the wait ends, with the new attempt
-// alone and without bodies, and the number of that attempt. An error means that no attempt was begun:
+// alone and without bodies, and the number of that attempt. After an error no attempt is known to have begun:
 // ErrNotFound, event-not-replayable, queue-full, stopping, store-unavailable. If relay.MayBeDone is true for the
-// error, the attempt may be queued nevertheless.
+// error, an attempt may exist nevertheless.
 func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wait time.Duration) (*relay.Event, int, error) {
 	if !d.begin() {
 		return nil, 0, errStopping()

@@ -15,13 +15,13 @@ import (
 )
 
 // job is one request on its way through the tunnel of its alias: an original, which has a caller, a
-// replay or a queued delivery. It belongs to one goroutine.
+// replay, a queued delivery or a sent event. It belongs to one goroutine.
 type job struct {
 	d       *Delivery
 	st      *registry.Alias
 	alias   *relay.Alias
 	q       *exchange.Request
-	caller  relay.Caller // nil for replays and queued deliveries
+	caller  relay.Caller // nil = the request is no original
 	journal exchange.Journal
 
 	att        *registry.Attachment // nil = the alias has no tunnel
@@ -61,7 +61,7 @@ func (j *job) releaseSlot() {
 	}
 }
 
-// sink returns the caller as the reader of the response; nil for replays and queued deliveries.
+// sink returns the caller as the reader of the response; nil without a caller.
 func (j *job) sink() exchange.Sink {
 	if j.caller == nil {
 		return nil
@@ -135,8 +135,8 @@ func (j *job) spoilt(why *relay.Error) exchange.Result {
 	return exchange.Refuse(j.q, j.journal, j.sink())
 }
 
-// unsent returns the result if no byte of the request reached the local server. A queued delivery goes
-// back to the queue.
+// unsent returns the result if no byte of the request reached the local server. After ErrNotSent, and for a queued
+// delivery after any error, that is Untaken: the request is queued. Any other error ends the attempt.
 func (j *job) unsent(err *relay.Error) exchange.Result {
 	if err == relay.ErrTunnelSlow {
 		j.clientSlow, err = true, relay.ErrNotSent

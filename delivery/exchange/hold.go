@@ -36,7 +36,7 @@ type output struct {
 	// Set by begin.
 	final   bool
 	stream  bool          // the answer may continue without a limit while a reader takes it
-	closes  bool          // the answer has no length: it ends with the connection, towards the reader as well
+	closes  bool          // the answer ends with the connection, towards the reader as well
 	timeout time.Duration // the response timeout; 0 = none
 	cutAt   time.Time     // when an answer without a reader is cut; zero = never
 	checkAt time.Time     // next check of the reader; zero = none
@@ -63,7 +63,7 @@ func (o *output) leave(how reader) {
 // begin prepares for the final response.
 func (o *output) begin(h *wire.Head, timeout time.Duration) {
 	o.final, o.closes, o.timeout = true, h.Framing == relay.FramingClose, timeout
-	leftBefore := false // the reader had left or closed its sending side before the head came; then an answer without a length does not count as a stream
+	leftBefore := false // the reader had left or closed its sending side before the head came; then an answer that is chunked, or ends with the connection, does not count as a stream
 	if o.sink != nil && h.Framing != relay.FramingNone && h.Framing != relay.FramingLength {
 		leftBefore = o.reader >= readerLeft || o.sink.Presence() != relay.CallerPresent
 	}

@@ -9,7 +9,7 @@ import (
 	"relay"
 )
 
-// run is one exchange. Only the goroutine of Run uses it.
+// run is one exchange. Only the goroutine of Run uses it, except send; see sender.
 type run struct {
 	ctx     context.Context
 	q       *Request
@@ -42,7 +42,7 @@ type steps struct {
 	recorded       bool          // all steps are stored
 }
 
-// times are the times at which the connection was opened, the whole request was sent, the first byte of an answer
+// times are the times at which the connection was opened or taken, the whole request was sent, the first byte of an answer
 // came, and the attempt ended; zero = not yet.
 type times struct {
 	open, whole, first, end time.Time
@@ -54,7 +54,7 @@ type deadlines struct {
 	resumed      time.Time // no limit ends the exchange before this time; set when a limit is noticed late
 	upload       time.Time // next check of the sender
 	caller       time.Time // next check of the caller before there is an answer
-	continueLine time.Time // end of the wait for a 100 Continue of the local server; then the exchange fails
+	continueLine time.Time // end of the wait for a 100 Continue of the local server; then the exchange fails, and itself sends a 100 to record the body
 	leftAt       time.Time // when the exchange found that the caller has left, before the final head
 }
 

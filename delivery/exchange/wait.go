@@ -203,8 +203,8 @@ func (x *run) checkUpload(now time.Time) error {
 }
 
 // checkCaller ends an exchange without a response whose caller has left: at once if the caller left
-// inside its body, else when the response timeout is over. Without a response timeout, it ends the exchange
-// defaultResponseTimeout after the check that found the caller gone.
+// inside its body. Else the response timeout ends the exchange, and without one checkCaller, defaultResponseTimeout
+// after the check that found the caller gone.
 func (x *run) checkCaller(now time.Time) error {
 	if x.out.sink == nil {
 		return nil
