@@ -17,9 +17,6 @@ const (
 	// lastCutWait is the time for which an exchange waits for the end of a stream after its reader has
 	// left.
 	lastCutWait = 100 * time.Millisecond
-	// lastReads is the largest number of pieces of an answer that have arrived already and are still read
-	// before the answer is cut.
-	lastReads = 8
 )
 
 // output passes the response to its reader. It holds the bytes until the event is stored, and knows

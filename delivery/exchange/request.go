@@ -2,7 +2,6 @@ package exchange
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"hash/maphash"
@@ -299,22 +298,6 @@ func ErrQueueFull(account bool, lost string) *relay.Error {
 		Code:       relay.CodeQueueFull,
 		Detail:     "the tunnel is offline and " + full + "; " + lost,
 		RetryAfter: 30 * time.Second,
-	}
-}
-
-// StoreError returns the error for a caller after a failed step of the store.
-func StoreError(err error) *relay.Error {
-	var e *relay.Error
-	if errors.As(err, &e) && (e.Code == relay.CodeStorageFull || e.Code == relay.CodeQueueFull || e.Code == relay.CodeOverloaded) {
-		c := *e
-		c.RetryAfter, c.Cause = cmp.Or(c.RetryAfter, retryAfter), err
-		return &c
-	}
-	return &relay.Error{
-		Code:       relay.CodeStoreUnavailable,
-		Detail:     "the relay cannot store this at the moment; try again",
-		RetryAfter: retryAfter,
-		Cause:      err,
 	}
 }
 

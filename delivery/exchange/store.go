@@ -186,6 +186,22 @@ func (x *run) amend() {
 // ErrStoreTimeout means that a step was neither stored nor refused in time.
 var ErrStoreTimeout = errors.New("the store did not answer in time")
 
+// StoreError returns the error for a caller after a failed step of the store.
+func StoreError(err error) *relay.Error {
+	var e *relay.Error
+	if errors.As(err, &e) && (e.Code == relay.CodeStorageFull || e.Code == relay.CodeQueueFull || e.Code == relay.CodeOverloaded) {
+		c := *e
+		c.RetryAfter, c.Cause = cmp.Or(c.RetryAfter, retryAfter), err
+		return &c
+	}
+	return &relay.Error{
+		Code:       relay.CodeStoreUnavailable,
+		Detail:     "the relay cannot store this at the moment; try again",
+		RetryAfter: retryAfter,
+		Cause:      err,
+	}
+}
+
 // Await waits until steps of the store have resolved, in the order in which they were passed on. It skips nil
 // steps. It returns the error of the first step that has failed, and ErrStoreTimeout after storeWait, or when
 // Base ends. If the last step fails while an earlier one is pending, Await returns its error at once.

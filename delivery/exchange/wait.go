@@ -136,6 +136,10 @@ func (x *run) onTime(now time.Time) error {
 	return nil
 }
 
+// lastReads is the largest number of pieces of an answer that have arrived already and are still read
+// before the answer is cut.
+const lastReads = 8
+
 // cutAnswer ends a response without a reader that has reached its time limit. The bytes that have
 // arrived are recorded; they may contain the end of the response.
 func (x *run) cutAnswer() error {
