@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"relay"
-	"relay/store/cluster"
-	"relay/store/db"
 	"relay/store/events"
 	"relay/store/schematest"
 	"relay/store/usage"
@@ -33,9 +31,7 @@ func farAbove(t *testing.T, of string) (c *testCluster, second, foreign int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, lease := range []string{cluster.LeaseEviction, cluster.LeaseAccounts} {
-		before.exec(`INSERT INTO leases (name, holder, until) VALUES (?, ?, ?)`, lease, s.NodeID(), db.Micros(time.Now().Add(time.Hour)))
-	}
+	before.holdEvictions()
 	if of == "alias" {
 		o.MaxAliasStorage = limit
 	} else {
