@@ -95,8 +95,8 @@ func (j *job) switchTunnel() bool {
 	return true
 }
 
-// sendOnTunnel sends the request on one tunnel. It uses a second connection only if the first was a
-// kept one that took no byte of the request.
+// sendOnTunnel sends the request on one tunnel. It uses a second connection only if the first had been idle, kept
+// or opened ahead, and took no byte of the request.
 func (j *job) sendOnTunnel() exchange.Result {
 	if _, why := j.q.Whole(); why != nil {
 		return j.spoilt(why)
@@ -136,7 +136,8 @@ func (j *job) spoilt(why *relay.Error) exchange.Result {
 }
 
 // unsent returns the result if no byte of the request reached the local server. After ErrNotSent, and for a queued
-// delivery after any error, that is Untaken: the request is queued. Any other error ends the attempt.
+// delivery after any error, that is Untaken, and the caller of send decides: an original or a replay is queued. Any
+// other error ends the attempt.
 func (j *job) unsent(err *relay.Error) exchange.Result {
 	if err == relay.ErrTunnelSlow {
 		j.clientSlow, err = true, relay.ErrNotSent

@@ -100,7 +100,7 @@ const (
 	slowAfter              = 100 * time.Millisecond
 	refusalWait            = time.Second
 	continueWait           = time.Second      // longest wait of a stored body for 100 Continue
-	minWriteTimeout        = 30 * time.Second // smallest result of run.writeTimeout
+	minWriteTimeout        = 30 * time.Second // smallest result of run.writeTimeout after the first piece
 	defaultResponseTimeout = 60 * time.Second
 	retryAfter             = 5 * time.Second
 

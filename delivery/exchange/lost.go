@@ -26,7 +26,7 @@ func (x *run) onConnEnd(err error) error {
 	}
 	if orderly && x.at.first.IsZero() {
 		if why := x.conn.End(refusalWait).Refusal; why != nil {
-			x.reached = false
+			x.maybeReached = false
 			return x.fail(withRetry(why))
 		}
 	}

@@ -9,8 +9,8 @@ import (
 // Result is the result of an exchange.
 type Result struct {
 	// Untaken says that no byte of the request reached the local server, and that nothing of this attempt was
-	// stored. The caller of Run keeps the connection, and may send the request on another one or queue it.
-	// Err is the reason, if there is one.
+	// stored. The caller of Run has to close the connection, and may send the request on another one or queue it.
+	// Err is the reason, if there is one; the connection is closed then.
 	Untaken bool
 	// Err is the error for the caller of the request; nil = none, because the answer was sent or the
 	// caller has left.
@@ -44,7 +44,7 @@ func (x *run) made(why *relay.Error, stored bool) Result {
 	if stored {
 		r.Stored = x.q.Event.ID
 	}
-	if why != nil && (why.Code == relay.CodeStorageFull || why.Code == relay.CodeQueueFull) && x.reached {
+	if why != nil && (why.Code == relay.CodeStorageFull || why.Code == relay.CodeQueueFull) && x.maybeReached {
 		// These codes promise that nothing was forwarded.
 		c := *why
 		c.Code = relay.CodeStoreUnavailable

@@ -20,14 +20,14 @@ type run struct {
 	out     output
 
 	steps
-	end     requestEnd // the result of the sender
-	sending bool       // the goroutine of the sender is running
-	fault   *relay.Error
-	reached bool           // false = certainly no byte reached the local server
-	gone    bool           // the record says that the caller did not get the whole answer
-	slow    bool           // slowAfter has passed before the first byte of an answer
-	attempt *relay.Attempt // as it was given to the journal; nil = not given yet
-	way     string         // relay.ConnectionNew or relay.ConnectionReused
+	end          requestEnd // the result of the sender
+	sending      bool       // the goroutine of the sender is running
+	fault        *relay.Error
+	maybeReached bool           // false = certainly no byte reached the local server
+	gone         bool           // the record says that the caller did not get the whole answer
+	slow         bool           // slowAfter has passed before the first byte of an answer
+	attempt      *relay.Attempt // as it was given to the journal; nil = not given yet
+	way          string         // relay.ConnectionNew or relay.ConnectionReused
 
 	at    times
 	timer *time.Timer
@@ -68,7 +68,7 @@ var (
 // Run sends a request through conn, passes the response to sink and records both. A nil sink means that
 // there is no caller. The end of ctx means that the tunnel is lost. When Run returns, it has passed every
 // step of the record to the journal, and has waited for those on which the answer to the caller depends. conn is
-// released, unless the result says that conn was not used.
+// closed or kept for another request, unless the result is Untaken without an Err.
 func Run(ctx context.Context, q *Request, conn Conn, journal Journal, sink Sink) (res Result) {
 	x := newRun(ctx, q, conn, journal, sink)
 	defer x.release()
@@ -95,7 +95,7 @@ func Refuse(q *Request, journal Journal, sink Sink) Result {
 }
 
 func newRun(ctx context.Context, q *Request, conn Conn, journal Journal, sink Sink) *run {
-	x := &run{ctx: ctx, q: q, conn: conn, journal: journal, reached: conn != nil, end: q.end}
+	x := &run{ctx: ctx, q: q, conn: conn, journal: journal, maybeReached: conn != nil, end: q.end}
 	x.send.q, x.send.conn = q, conn
 	space := q.rec.space
 	space.bytes = 0
@@ -201,7 +201,7 @@ func (x *run) result(err error) Result {
 	switch {
 	case errors.Is(err, errUntaken):
 		return Result{Untaken: true}
-	case x.q.Queued && err != nil && !x.reached && x.conn != nil:
+	case x.q.Queued && err != nil && !x.maybeReached && x.conn != nil:
 		_ = x.conn.Close()
 		x.endStoredSender()
 		return Result{Untaken: true, Err: x.fault}

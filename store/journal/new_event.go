@@ -10,9 +10,9 @@ import (
 	"relay/store/events"
 )
 
-// store sets e to the event in the form in which its row is read back: with the outcome of its attempt, times in
+// readBack sets e to the event in the form in which its row is read back: with the outcome of its attempt, times in
 // microseconds, and texts that both engines accept.
-func (f *newEvent) store(e *relay.Event) {
+func (f *newEvent) readBack(e *relay.Event) {
 	*e = *f.event
 	a := f.attempt
 	e.ReceivedAt, e.State, e.Blocker = db.StoredTime(e.ReceivedAt), events.States[f.state], blockerOf(f)
@@ -44,7 +44,7 @@ func (f *newEvent) ended() bool {
 
 // storeRow sets row to the row of the event.
 func (f *newEvent) storeRow(row *events.NewRow) {
-	f.store(&row.Event)
+	f.readBack(&row.Event)
 	row.State, row.EndedN, row.Latency = f.state, 0, nil
 	if f.ended() {
 		row.EndedN, row.Latency = f.attempt.N, events.LatencyMicros(f.attempt)
@@ -74,7 +74,7 @@ func (f *newEvent) snapshot(node string) (*relay.Event, *relay.Attempt) {
 		return nil, nil
 	}
 	e, a := &relay.Event{}, f.attempt
-	f.store(e)
+	f.readBack(e)
 	if a == nil || a.State == relay.StateQueued { // only the queue knows the position of a queued attempt
 		return e, nil
 	}
