@@ -136,8 +136,8 @@ func (j *job) spoilt(why *relay.Error) exchange.Result {
 }
 
 // unsent returns the result if no byte of the request reached the local server. After ErrNotSent, and for a queued
-// delivery after any error, that is Untaken, and the caller of send decides: an original or a replay is queued. Any
-// other error ends the attempt.
+// delivery after any error, that is Untaken. The function that called send then queues an original or a
+// replay, and fails a sent event. Any other error ends the attempt.
 func (j *job) unsent(err *relay.Error) exchange.Result {
 	if err == relay.ErrTunnelSlow {
 		j.clientSlow, err = true, relay.ErrNotSent

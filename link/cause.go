@@ -4,11 +4,11 @@ import "log/slog"
 
 // Cause is the reason why a connection has ended. The constants below are all causes: Conn.Close, which ends a
 // connection, takes one of them, and Conn.Cause returns it. The first cause counts, except that a breach of rules and
-// Revoked replace it (see Conn.Close). The comment of each constant names the functions that end a connection by it, each
-// with its file. Elsewhere a cause is only compared.
+// Revoked replace one that was only decided (see Conn.Close). The comment of each constant names the functions that end
+// a connection by it, each with its file. Elsewhere a cause is only compared.
 //
-// No cause says that this process has died, or that the TCP connection of a client was closed before its first
-// line was read, because its source has a penalty, no slot of any kind is free or this process stops: then admit
+// Two ends have no cause: this process dies, or the TCP connection of a client is closed before its first line was
+// read, because its source has a penalty, no slot of any kind is free or this process stops: then admit
 // (sshgate/admit.go) lets gliderlabs close it, and nothing runs for it.
 type Cause string
 
@@ -38,8 +38,8 @@ const (
 	// UnclosedChannels: the peer has left over 1,024 channels open that this side has closed, and has closed none of
 	// them for 10 s: reserveOpen (link/open.go).
 	UnclosedChannels Cause = "unclosed-channels"
-	// Flooded: over 256 global requests of a client wait for their answers, as post finds, or over 256 channel
-	// opens, as offered of sshgate finds. Both call closeFlooded (sshgate/end.go).
+	// Flooded: over 256 global requests and starts of sessions of a client wait for their answers, as post finds, or over
+	// 256 channel opens, as offered of sshgate finds. Both call closeFlooded (sshgate/end.go).
 	Flooded Cause = "flooded"
 )
 

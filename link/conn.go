@@ -100,7 +100,7 @@ func (c *Conn) Done() <-chan struct{} { return c.done }
 // was decided.
 func (c *Conn) Close(cause Cause, details ...any) { c.Sock.Close(cause, details...) }
 
-// Decide records a cause and details for the next Close, by whichever side. Only the first call has an effect.
+// Decide records a cause and details for the end of the connection, whichever side ends it. Only the first call has an effect.
 func (c *Conn) Decide(cause Cause, details ...any) { c.Sock.Decide(cause, details...) }
 
 // CloseSent closes the connection like Close, but returns once all written bytes were sent, at the

@@ -15,7 +15,7 @@ import (
 )
 
 // This file ends the connections of clients: Evicted before their login, the other functions after it. link.Cause
-// lists all that ends a connection. After Conn.Close, link calls logEnd, closed, detachAll and Server.forget
+// lists all that ends a connection. After Conn.Close, link calls logEnd (only after a login), closed, detachAll and Server.forget
 // (admit.go), in this order.
 // For a connection that admit.go refuses without a slot, none of these functions is called: gliderlabs only
 // closes its TCP connection.

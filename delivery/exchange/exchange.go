@@ -104,7 +104,7 @@ const (
 	defaultResponseTimeout = 60 * time.Second
 	retryAfter             = 5 * time.Second
 
-	maxFirstWrite   = 16 << 10  // head and body bytes in the first write
+	maxFirstWrite   = 16 << 10  // number of bytes up to which body bytes follow the head in the first write; a longer head is sent whole
 	pieceSize       = 32 << 10  // bytes of one read, from the caller or the local server
 	writeSize       = 64 << 10  // bytes of one write to the caller
 	maxHeldOutput   = 256 << 10 // number of held response bytes at which the exchange stops reading from the local server

@@ -65,7 +65,7 @@ func (x *run) take(p []byte) error {
 	return x.takeBody(p)
 }
 
-// passInterim sends a 1xx response to the caller at once. Nothing has to be stored first, because
+// passInterim sends a 1xx response at once to a caller with HTTP/1.1. Nothing has to be stored first, because
 // it does not tell the caller that the request was accepted.
 func (x *run) passInterim(status int, head []byte) {
 	if status == 100 {

@@ -145,7 +145,7 @@ func (q *Request) SetHead(head []byte) {
 }
 
 // Gather collects the bytes of the first write: the head as sent, and the bytes of the body that have
-// already arrived, up to maxFirstWrite in total.
+// already arrived, up to maxFirstWrite in total. A head that is longer is the first write alone.
 func (q *Request) Gather() {
 	q.first = q.sentHead
 	switch {

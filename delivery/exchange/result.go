@@ -8,8 +8,8 @@ import (
 
 // Result is the result of an exchange.
 type Result struct {
-	// Untaken says that no byte of the request reached the local server, and that nothing of this attempt was
-	// stored. The caller of Run has to close the connection, and may send the request on another one or queue it.
+	// Untaken says that no byte of the request reached the local server, and that Run has stored
+	// nothing. The caller of Run has to close the connection, and may send the request on another one or queue it.
 	// Err is the reason, if there is one; the connection is closed then.
 	Untaken bool
 	// Err is the error for the caller of the request; nil = none, because the answer was sent or the

@@ -20,7 +20,7 @@ type run struct {
 	out     output
 
 	steps
-	end          requestEnd // the result of the sender
+	end          requestEnd // how the request has ended so far, by what was read of it and by the sender
 	sending      bool       // the goroutine of the sender is running
 	fault        *relay.Error
 	maybeReached bool           // false = certainly no byte reached the local server
@@ -161,7 +161,7 @@ func (x *run) transfer() error {
 	return x.store()
 }
 
-// step handles the next event of the loop before the end of the response.
+// step handles what comes next before the end of the response.
 func (x *run) step() error {
 	if x.answer.final != nil {
 		if !x.q.Accepted() {

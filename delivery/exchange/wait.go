@@ -188,7 +188,7 @@ func (x *run) checkUpload(now time.Time) error {
 		x.becomeSlow()
 	}
 	if x.q.ResponseTimeout > 0 && waited >= limit {
-		return x.fail(relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer and read no more of the request for %v", limit))
+		return x.fail(relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer, and did not read the next piece of the request within %v", limit))
 	}
 	if waited >= slowAfter {
 		if err := x.checkCaller(now); err != nil {
@@ -207,8 +207,8 @@ func (x *run) checkUpload(now time.Time) error {
 }
 
 // checkCaller ends an exchange without a response whose caller has left: at once if the caller left
-// inside its body. Else the response timeout ends the exchange, and without one checkCaller, defaultResponseTimeout
-// after the check that found the caller gone.
+// inside its body. Otherwise the response timeout ends the exchange. If there is none, checkCaller ends it
+// defaultResponseTimeout after the check that found the caller gone.
 func (x *run) checkCaller(now time.Time) error {
 	if x.out.sink == nil {
 		return nil

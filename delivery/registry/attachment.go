@@ -148,7 +148,7 @@ func (h *Attachment) markStale(why silence) bool {
 	}
 	first := h.stale == 0
 	h.stale |= why
-	h.closeLost()
+	h.endExchanges()
 	changed := first && h.stateChanged()
 	h.st.mu.Unlock()
 	h.Channels.CloseIdle()
@@ -193,16 +193,16 @@ func (h *Attachment) stateChanged() bool {
 	return true
 }
 
-// closeLost fails the exchanges that run on the tunnel, as tunnel-lost. The caller holds
+// endExchanges fails the exchanges that run on the tunnel, as tunnel-lost. The caller holds
 // st.mu.
-func (h *Attachment) closeLost() {
+func (h *Attachment) endExchanges() {
 	h.endLost()
 }
 
 // markLost ends the tunnel and the exchanges that run on it.
 func (h *Attachment) markLost() {
 	h.st.mu.Lock()
-	h.closeLost()
+	h.endExchanges()
 	h.st.mu.Unlock()
 	h.Channels.Close()
 }
@@ -237,7 +237,7 @@ func (h *Attachment) Detach(graceful bool) {
 		h.write(relay.TunnelDetach)
 	}
 	if !graceful {
-		h.closeLost()
+		h.endExchanges()
 	}
 	h.st.mu.Unlock()
 	h.Channels.Close()
