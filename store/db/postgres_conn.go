@@ -120,8 +120,7 @@ func openPool(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB, 
 	db.SetMaxIdleConns(size)
 	db.SetConnMaxIdleTime(5 * time.Minute)
 	busy := func(err error) bool { // the server is starting, or too busy for a login
-		var network net.Error
-		return errors.As(err, &network) && network.Timeout() || SQLState(err) == "57P03" // cannot_connect_now
+		return isTimeout(err) || SQLState(err) == "57P03" // cannot_connect_now
 	}
 	if err := tryAgain(ctx, 2*OpTimeout, busy, func() error { return db.PingContext(ctx) }); err != nil {
 		return nil, errors.Join(err, db.Close())

@@ -2,14 +2,27 @@ package db
 
 import (
 	"context"
+	"errors"
+	"net"
 	"time"
 )
 
 // WhileLocked calls the function step again while another session keeps a lock that step needs. A node that
 // lost its connection leaves its transaction and its locks behind until Postgres ends the session: see
-// sessionSettings.
+// sessionSettings. WhileLocked also calls step again if the server did not answer a statement in time: a busy server may
+// report the end of a wait for a lock later than the connection waits for it. After a commit without an answer it
+// does not, because step may have been done.
 func WhileLocked(ctx context.Context, step func() error) error {
-	return tryAgain(ctx, 3*OpTimeout, IsLocked, step)
+	return tryAgain(ctx, 3*OpTimeout, func(err error) bool {
+		var commit *unansweredCommit
+		return IsLocked(err) || isTimeout(err) && !errors.As(err, &commit)
+	}, step)
+}
+
+// isTimeout reports whether the server did not answer in time.
+func isTimeout(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) && network.Timeout()
 }
 
 // tryAgain calls the function step again while it returns a temporary error, for which mayPass returns true,
