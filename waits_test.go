@@ -31,7 +31,7 @@ var harmlessWaits = map[string][]string{
 		"delivery/registry.Registry.storeTunnels", "link.Socket.PeerCiphers",
 	},
 	"its end decides nothing, or something else judges it": {
-		"delivery.Delivery.outcome",              // the answer says that the replay is running
+		"delivery.Delivery.awaitAttempt",         // the answer says that the replay is running
 		"delivery/exchange.sender.sendFirst",     // another goroutine sends the rest
 		"delivery/exchange.sender.sendStored",    // the body is sent without 100 Continue
 		"delivery/feed.Feed.add",                 // a credential expires at a fixed time of the clock
@@ -64,7 +64,7 @@ var harmlessWaits = map[string][]string{
 	},
 	"it belongs to the end of the process or of a connection": {
 		"server.Server.awaitConns", "server.Server.beginStop", "server.Server.closeRemaining", "server.Server.Shutdown", "server/certs.ACME.Stop",
-		"delivery.Delivery.awaitWorkers", "delivery.Delivery.Close", "link.batchWriter.Close", "link.calls.wait", "link.Conn.end", "link.drain",
+		"delivery.Delivery.awaitWorkers", "delivery.Delivery.Close", "link.batchWriter.Close", "link.calls.wait", "link.Conn.end", "link.endReader",
 		"link.Socket.Close",
 	},
 }

@@ -52,7 +52,7 @@ func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wai
 			st.StartDispatch()
 		}
 	}()
-	return d.outcome(ctx, who, begun, c.N, done, wait), c.N, nil
+	return d.awaitAttempt(ctx, who, begun, c.N, done, wait), c.N, nil
 }
 
 // begunAs returns a copy of an event whose attempt is about to begin, without the body of the request. The attempt
@@ -63,11 +63,11 @@ func begunAs(e *relay.Event) *relay.Event {
 	return &begun
 }
 
-// outcome waits until attempt n has ended, at most for the duration wait, and returns the event as it is then,
+// awaitAttempt waits until attempt n has ended, at most for the duration wait, and returns the event as it is then,
 // with this attempt alone and without bodies. It never returns an error, because the attempt was begun: a user
 // who gets an error would ask for another attempt, so that the request would be sent twice. If the event cannot
-// be read, outcome returns begun, the event as it was when the attempt began.
-func (d *Delivery) outcome(ctx context.Context, who relay.Actor, begun *relay.Event, n int, done <-chan struct{}, wait time.Duration) *relay.Event {
+// be read, awaitAttempt returns begun, the event as it was when the attempt began.
+func (d *Delivery) awaitAttempt(ctx context.Context, who relay.Actor, begun *relay.Event, n int, done <-chan struct{}, wait time.Duration) *relay.Event {
 	if wait > 0 {
 		select {
 		case <-done:
@@ -106,7 +106,7 @@ func (d *Delivery) queueReplay(ctx context.Context, who relay.Actor, st *registr
 	if err != nil {
 		return nil, 0, err
 	}
-	return d.outcome(ctx, who, begunAs(c.Event), c.N, nil, 0), c.N, nil
+	return d.awaitAttempt(ctx, who, begunAs(c.Event), c.N, nil, 0), c.N, nil
 }
 
 // costOf returns the bytes of an event that count against the limit of the queue.

@@ -21,7 +21,7 @@ type job struct {
 	st      *registry.Alias
 	alias   *relay.Alias
 	q       *exchange.Request
-	caller  relay.Caller // nil = the request is no original
+	caller  relay.Caller // nil = a replay, a queued delivery or a sent event
 	journal exchange.Journal
 
 	att        *registry.Attachment // nil = the alias has no tunnel

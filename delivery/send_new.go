@@ -55,7 +55,7 @@ func (d *Delivery) Send(ctx context.Context, who relay.Actor, out relay.Outgoing
 		defer j.release()
 		j.deliverNew()
 	}()
-	return d.outcome(ctx, who, begun, 1, done, wait), nil
+	return d.awaitAttempt(ctx, who, begun, 1, done, wait), nil
 }
 
 // acceptNew stores a new event with its attempt as delivering, and returns the job that sends it.

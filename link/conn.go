@@ -52,7 +52,7 @@ type Conn struct {
 	calls  calls
 
 	ssh      ssh.Conn     // the connection of x/crypto, set by Use
-	shaking  atomic.Value // x/crypto's connection during the handshake of a server; drain needs it
+	shaking  atomic.Value // x/crypto's connection during the handshake of a server; endReader needs it
 	channels channels
 	pings    atomic.Int64       // pings that were requested since the last one was answered
 	barriers chan chan struct{} // serve closes each of these Go channels when it has handled all SSH channels and requests that arrived earlier
@@ -204,7 +204,7 @@ func (c *Conn) end(cause Cause, details []any) {
 	go func() {
 		defer close(c.done)
 		defer c.o.Gone()
-		defer func() { time.AfterFunc(drainAfter, c.drain) }()
+		defer func() { time.AfterFunc(endReaderAfter, c.endReader) }()
 		defer c.Recovered("end")
 		c.o.Ended()
 		c.calls.wait(EndTime)
@@ -216,16 +216,16 @@ func (c *Conn) LogEnd(level slog.Level, cause Cause, details ...any) {
 	c.Log().With("cause", cause).Log(c.ctx, level, "ssh connection ended", details...)
 }
 
-// drainAfter is the time between the end of a connection and the call of drain. If the mux of x/crypto
+// endReaderAfter is the time between the end of a connection and the call of endReader. If the mux of x/crypto
 // still runs at the end of the connection, it has read the remaining packets by then.
-const drainAfter = EndTime
+const endReaderAfter = EndTime
 
-// drain frees the memory that x/crypto still holds for the connection.
-func (c *Conn) drain() {
+// endReader ends the reader of x/crypto, and so frees the memory that x/crypto still holds for the connection.
+func (c *Conn) endReader() {
 	if conn := c.shaking.Load(); conn != nil {
-		drain(conn)
+		endReader(conn)
 	} else if c.ssh != nil {
-		drain(c.ssh)
+		endReader(c.ssh)
 	}
 }
 

@@ -243,8 +243,8 @@ func (s *Socket) Decide(cause Cause, details ...any) {
 }
 
 // Close closes the connection by a cause; pending reads end at once. Only the first call closes it. Its cause does not
-// count if Decide has recorded another one, except a breach of rules (a cause of level warn) and Revoked, which count
-// always.
+// count if Decide has recorded another one, except a breach of rules (a cause of level warn) and Revoked, which
+// replace what was decided before the first Close.
 func (s *Socket) Close(cause Cause, details ...any) {
 	s.Decide(cause, details...)
 	if s.state.Swap(socketClosed) == socketClosed {

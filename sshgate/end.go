@@ -129,7 +129,7 @@ func (c *conn) closeFlooded(unanswered string) {
 	c.Close(link.Flooded, "unanswered", unanswered)
 }
 
-// closeRevoked closes a connection whose key was removed. If the connection already drains, it no longer
+// closeRevoked closes a connection whose key or account was removed. If the connection already drains, it no longer
 // waits for the requests on its channels.
 func (c *conn) closeRevoked() {
 	why := closeReason{cause: link.Revoked, notice: shell.Notice{Kind: relay.NoticeRevoked, Message: shell.KeyRemovedText}, exit: cli.ExitRefused}

@@ -6,15 +6,15 @@ import (
 	"unsafe"
 )
 
-// drain ends the goroutine of x/crypto that reads a connection, the reader, after the end of that
+// endReader ends the goroutine of x/crypto that reads a connection, the reader, after the end of that
 // connection. The reader passes packets to the mux through a channel with 16 places. If the mux has
 // ended because of an invalid packet or a refused login, it takes no more packets. The reader then waits
-// forever and holds up to 4 MiB of packets, which a malicious peer can cause on each connection. drain
+// forever and holds up to 4 MiB of packets, which a malicious peer can cause on each connection. endReader
 // takes the remaining packets until the reader finds the socket closed.
 //
-// x/crypto does not export that channel, so drain finds the field by its name. With a version that has
-// no such field, drain does nothing, and TestPacketsBehindTheEnd fails.
-func drain(conn any) {
+// x/crypto does not export that channel, so endReader finds the field by its name. With a version that has
+// no such field, endReader does nothing, and TestPacketsBehindTheEnd fails.
+func endReader(conn any) {
 	incoming := packetsOf(conn)
 	if incoming == nil {
 		return
