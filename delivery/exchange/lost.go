@@ -57,8 +57,8 @@ func (x *run) tunnelEnded(abnormal bool) bool {
 	return x.ctx.Err() != nil
 }
 
-// onLost handles the loss of the tunnel: it fails the exchange, unless bytes of the response have
-// already arrived.
+// onLost handles the loss of the tunnel: it reads the next bytes of the response that have arrived, and fails the
+// exchange if there are none. step calls it again until the exchange ends.
 func (x *run) onLost() error {
 	select {
 	case <-x.conn.Ready():

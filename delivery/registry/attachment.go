@@ -193,8 +193,8 @@ func (h *Attachment) stateChanged() bool {
 	return true
 }
 
-// endExchanges fails the exchanges that run on the tunnel, as tunnel-lost. The caller holds
-// st.mu.
+// endExchanges ends the context of the exchanges on the tunnel: those that run fail as tunnel-lost, and those that
+// wait for a slot get ErrNotSent. The caller holds st.mu.
 func (h *Attachment) endExchanges() {
 	h.endLost()
 }
