@@ -66,6 +66,7 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 		return err
 	}
 	s.startLoops(run, last)
+	s.db.Started()
 	return nil
 }
 

@@ -71,7 +71,7 @@ func (a *app) firstStart(ctx context.Context, list []*setting) (*summary, error)
 		a.log.Warn("there is no account yet; make the first one with the command, or set RELAY_INITIAL_ADMIN_KEYS and start again",
 			"command", env.operatorCommand("user", "add", initialAdmin, "--admin", "--key", "FILE.pub"))
 	} else {
-		identity, err := env.identity(ctx, a.store, out.Admin)
+		identity, err := patiently(ctx, func() (string, error) { return env.identity(ctx, a.store, out.Admin) })
 		if err != nil {
 			return nil, fmt.Errorf("read the keys of %s: %w", out.Admin, err)
 		}
@@ -82,9 +82,28 @@ func (a *app) firstStart(ctx context.Context, list []*setting) (*summary, error)
 	return out, nil
 }
 
+// firstReads bounds the time for which patiently tries.
+const firstReads = 30 * time.Second
+
+// patiently calls the function read again while the store is unavailable. relayd serves already, and must not end
+// because of one late answer of the database.
+func patiently[T any](ctx context.Context, read func() (T, error)) (T, error) {
+	for began := time.Now(); ; {
+		value, err := read()
+		if !errors.Is(err, &relay.Error{Code: relay.CodeStoreUnavailable}) || time.Since(began) > firstReads {
+			return value, err
+		}
+		select {
+		case <-ctx.Done():
+			return value, err
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
 // findAdmin sets the admin of a summary. It creates an admin if there is none.
 func (a *app) findAdmin(ctx context.Context, out *summary, env *operatorEnv) error {
-	accounts, err := a.store.Accounts(ctx, relay.System())
+	accounts, err := patiently(ctx, func() ([]relay.Account, error) { return a.store.Accounts(ctx, relay.System()) })
 	if err == nil && a.needsAdmin(accounts) {
 		// Several nodes may start on one empty database; the lock lets one of them create the account.
 		unlock, lockErr := a.store.LockShared(ctx, "first-account")
