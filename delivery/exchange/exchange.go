@@ -93,7 +93,7 @@ const (
 	storeWait              = 10 * time.Second      // longest wait for a step that must be stored before the caller gets an answer
 	partWait               = 20 * time.Second      // longest wait for a part of a body, of which up to 10 s are for space in the write queue
 	earlyAnswerWait        = 10 * time.Second      // longest wait for the rest of a request that was answered before it was whole
-	acceptDelay            = 20 * time.Millisecond // time from the end of the request after which its event is stored even if no response has come; ADR 0034 gives the reason
+	acceptDelay            = 20 * time.Millisecond // time after the last byte of the request was written, after which its event is stored even if no response has come; ADR 0034 gives the reason
 	firstWait              = 20 * time.Millisecond // time limit of the first write; after it the second goroutine sends the rest
 	lastWriteWait          = 10 * time.Millisecond // longest wait for the sender's last write to return
 	lostWait               = 100 * time.Millisecond

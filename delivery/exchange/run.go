@@ -54,7 +54,7 @@ type deadlines struct {
 	resumed      time.Time // no limit ends the exchange before this time; set when a limit is noticed late
 	upload       time.Time // next check of the sender
 	caller       time.Time // next check of the caller before there is an answer
-	continueLine time.Time // end of the wait for a 100 Continue of the local server; then the exchange fails, and itself sends a 100 to record the body
+	continueLine time.Time // end of the wait for a 100 Continue of the local server; then the exchange fails, and readToEnd sends a 100, so that the body can be recorded
 	leftAt       time.Time // when the exchange found that the caller has left, before the final head
 }
 

@@ -58,8 +58,8 @@ const (
 	// RetryAfter is the time after which a caller may retry a request that got no slot.
 	RetryAfter = 5 * time.Second
 
-	manyRequests       = 2000                   // from this number of requests for one alias on, the wait for a slot ends after slotWait
-	slotWait           = 5 * time.Second        // longest wait for a slot with more than manyRequests
+	manyRequests       = 2000                   // from this number of requests at one tunnel on, the wait for a slot ends after slotWait
+	slotWait           = 5 * time.Second        // longest wait for a slot with manyRequests
 	overflowAfter      = 800 * time.Millisecond // time that a request waits before it may run beyond MaxInUse: it does so within 1 s, unless no slot of the tunnel, of its owner or in all is left
 	OverflowPerAccount = 4096                   // slots beyond MaxInUse, in use on all tunnels of one owner
 	OverflowInAll      = 8192                   // slots beyond MaxInUse, in use on all tunnels
