@@ -48,9 +48,8 @@ type Provider struct {
 
 // Event is a captured request. In lists only the fields up to the first blank line and Request.Body.Size
 // are filled. A new field whose value is known before the end of the first attempt has a tag spool: it is
-// the format of the steps in the spool that have the field. The first such field has `spool:"7"`, and each later one the
-// number after the highest tag of this struct, or after the highest constant stepWith in store/spool/step.go if that is
-// higher.
+// the format of the steps in the spool that have the field. The number is one more than the highest tag of this
+// struct and the highest constant stepWith in store/spool/step.go; the first is `spool:"7"`.
 type Event struct {
 	ID             ID
 	AliasID        int64

@@ -10,8 +10,8 @@ import (
 	"relay/wire"
 )
 
-// Capture handles one request of a caller: it stores the event, delivers or queues it and
-// returns the answer. The end of ctx does not stop it, because a request that was accepted
+// Capture handles one request of a caller: it delivers or queues it, has it stored, and returns the outcome, with an
+// Answer only if relayd has to make one. The end of ctx does not stop it, because a request that was accepted
 // is stored and delivered even if its caller leaves; only Close stops it.
 func (d *Delivery) Capture(_ context.Context, in *relay.Inbound) relay.Outcome {
 	start := time.Now()

@@ -101,7 +101,7 @@ func (j *job) sendOnTunnel() exchange.Result {
 	if _, why := j.q.Whole(); why != nil {
 		return j.spoilt(why)
 	}
-	if err := j.admit(); err != nil {
+	if err := j.takeSlot(); err != nil {
 		return j.unsent(err)
 	}
 	for fresh := j.alias.Settings.FreshConnections; ; fresh = true {
@@ -154,9 +154,9 @@ func (j *job) unsent(err *relay.Error) exchange.Result {
 	return exchange.Fail(j.q, err, j.journal, j.sink())
 }
 
-// admit waits for a slot of the tunnel. A connection that may be upgraded also needs one of the
+// takeSlot waits for a slot of the tunnel. A connection that may be upgraded also needs one of the
 // upgrade places of its account.
-func (j *job) admit() *relay.Error {
+func (j *job) takeSlot() *relay.Error {
 	if j.q.Head.Upgrade && j.caller != nil && j.endUpgrade == nil {
 		if j.endUpgrade = j.st.AcquireUpgrade(); j.endUpgrade == nil {
 			return &relay.Error{

@@ -193,8 +193,8 @@ func (h *Attachment) stateChanged() bool {
 	return true
 }
 
-// endExchanges ends the context of the exchanges on the tunnel: those that run fail as tunnel-lost, and those that
-// wait for a slot get ErrNotSent. The caller holds st.mu.
+// endExchanges ends the context of the exchanges on the tunnel: those that run fail as tunnel-lost, unless they were
+// upgraded or have sent no byte, and those that wait for a slot get ErrNotSent. The caller holds st.mu.
 func (h *Attachment) endExchanges() {
 	h.endLost()
 }
