@@ -315,12 +315,16 @@ func greetingServer(c net.Conn) {
 
 var origin = netip.MustParseAddrPort("203.0.113.9:52011")
 
-// open opens a channel of a tunnel.
+// open opens a channel of a tunnel. If the tunnel is at another node, and that node could not be reached in time, it
+// tries again: a login between nodes ends after 2 s, which may be too short on a busy machine.
 func open(t *testing.T, tun relay.Tunnel) relay.Conn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	ch, err := tun.Open(ctx, origin)
+	for _, remote := tun.(relay.RemoteTunnel); remote && err == relay.ErrNotSent && ctx.Err() == nil; ch, err = tun.Open(ctx, origin) {
+		<-time.After(10 * time.Millisecond)
+	}
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
