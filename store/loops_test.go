@@ -2,7 +2,6 @@ package store
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -252,7 +251,7 @@ func (c *testCluster) allAtOnce(name string) {
 			ended.Go(func() {
 				<-begin
 				err := l.round(c.Context(), s.db.Now())
-				for tries := 0; errors.Is(err, &relay.Error{Code: relay.CodeStoreUnavailable}) && tries < 10; tries++ { // a server runs the loop again, for example after a statement timeout
+				for tries := 0; db.Unavailable(err) != "" && tries < 10; tries++ { // a server runs the loop again, for example after a statement timeout
 					err = l.round(c.Context(), s.db.Now())
 				}
 				if err != nil {
