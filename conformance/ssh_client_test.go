@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,7 +84,14 @@ func (r *relayServer) forward(t *testing.T, client string, f forwarding) *relayt
 	if f.bind == "" {
 		f.bind = "localhost"
 	}
-	return r.runs(t, python, r.library(client, f.user, "forward", f.bind, f.port, toHost, toPort)...)
+	c := r.runs(t, python, r.library(client, f.user, "forward", f.bind, f.port, toHost, toPort)...)
+	// asyncssh notes the forward a moment after it has read the reply, and refuses channels until then. The script says
+	// what became of the forward, unless the login has failed.
+	relaytest.Poll(15*time.Second, func() bool {
+		out := c.Out.String()
+		return strings.Contains(out, "forwarded ") || strings.Contains(out, "refused ") || c.HasEnded()
+	})
+	return c
 }
 
 // command runs a command of relayd's SSH server with a client.
