@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"relay"
+	"relay/store/cluster"
+	"relay/store/db"
 	"relay/store/partition"
 )
 
@@ -43,30 +45,29 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 	if err := s.EndDeadNodes(ctx, before); err != nil {
 		return err
 	}
-	if err := s.RaiseIDs(ctx); err != nil {
+	if err := db.WhileLocked(ctx, func() error { return s.RaiseIDs(ctx) }); err != nil {
 		return err
 	}
-	last, err := s.LastRevision(ctx)
-	if err != nil {
+	var last cluster.RevisionMark
+	if err := db.WhileLocked(ctx, func() (err error) { last, err = s.LastRevision(ctx); return err }); err != nil {
 		return err
 	}
 	s.SetFeed(publish)
 	s.stop = stop
 	s.db.Disk.Refresh()
-	if err := s.usage.Start(run); err != nil {
+	if err := db.WhileLocked(ctx, func() error { return s.usage.Start(run) }); err != nil {
 		return err
 	}
 	if err := s.StartJournal(run); err != nil {
 		return err
 	}
-	if err := s.StartNotices(run); err != nil {
+	if err := db.WhileLocked(ctx, func() error { return s.StartNotices(run) }); err != nil {
 		return err
 	}
-	if err := s.judgeClock(ctx); err != nil {
+	if err := db.WhileLocked(ctx, func() error { return s.judgeClock(ctx) }); err != nil {
 		return err
 	}
 	s.startLoops(run, last)
-	s.db.Started()
 	return nil
 }
 

@@ -106,7 +106,7 @@ func (a *app) Start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := a.delivery.Start(ctx); err != nil {
+	if _, err := patiently(ctx, func() (struct{}, error) { return struct{}{}, a.delivery.Start(ctx) }); err != nil {
 		return fmt.Errorf("start delivery: %w", err)
 	}
 	a.background("ssh", func() error { return a.sshServer.Serve(a.proxies.Listener(a.sshLn, true)) })

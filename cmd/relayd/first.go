@@ -82,15 +82,15 @@ func (a *app) firstStart(ctx context.Context, list []*setting) (*summary, error)
 	return out, nil
 }
 
-// firstReads bounds the time for which patiently tries.
-const firstReads = 30 * time.Second
+// startTries bounds the time for which patiently tries.
+const startTries = 30 * time.Second
 
-// patiently calls the function read again while the store is unavailable. relayd serves already, and must not end
+// patiently calls the function step of a start again while the store is unavailable, so that the start does not end
 // because of one late answer of the database.
-func patiently[T any](ctx context.Context, read func() (T, error)) (T, error) {
+func patiently[T any](ctx context.Context, step func() (T, error)) (T, error) {
 	for began := time.Now(); ; {
-		value, err := read()
-		if !errors.Is(err, &relay.Error{Code: relay.CodeStoreUnavailable}) || time.Since(began) > firstReads {
+		value, err := step()
+		if !errors.Is(err, &relay.Error{Code: relay.CodeStoreUnavailable}) || time.Since(began) > startTries {
 			return value, err
 		}
 		select {
@@ -106,12 +106,12 @@ func (a *app) findAdmin(ctx context.Context, out *summary, env *operatorEnv) err
 	accounts, err := patiently(ctx, func() ([]relay.Account, error) { return a.store.Accounts(ctx, relay.System()) })
 	if err == nil && a.needsAdmin(accounts) {
 		// Several nodes may start on one empty database; the lock lets one of them create the account.
-		unlock, lockErr := a.store.LockShared(ctx, "first-account")
+		unlock, lockErr := patiently(ctx, func() (func(), error) { return a.store.LockShared(ctx, "first-account") })
 		if lockErr != nil {
 			return fmt.Errorf("wait for the node that makes the first account: %w", lockErr)
 		}
 		defer unlock()
-		accounts, err = a.store.Accounts(ctx, relay.System())
+		accounts, err = patiently(ctx, func() ([]relay.Account, error) { return a.store.Accounts(ctx, relay.System()) })
 	}
 	if err != nil {
 		return fmt.Errorf("read the accounts: %w", err)

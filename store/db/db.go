@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -44,11 +43,10 @@ type DB struct {
 	Dialect   Dialect
 	Write     *sqlx.DB
 	Read      *sqlx.DB
-	readLogin *sqlx.DB    // handle for credentials, so that long reads of events do not delay a login; the same as Read on Postgres
-	Slow      *sqlx.DB    // handle for migrations and long statements, without a pooler; the same as Write on SQLite
-	Journal   *sqlx.DB    // connection of the committer; on SQLite the same as Write
-	viaPooler bool        // Write, Read and Journal use a pooler
-	starting  atomic.Bool // see Started
+	readLogin *sqlx.DB // handle for credentials, so that long reads of events do not delay a login; the same as Read on Postgres
+	Slow      *sqlx.DB // handle for migrations and long statements, without a pooler; the same as Write on SQLite
+	Journal   *sqlx.DB // connection of the committer; on SQLite the same as Write
+	viaPooler bool     // Write, Read and Journal use a pooler
 
 	// Away returns the reason why the database is known not to answer; nil if it may answer. Finish runs in
 	// each update before its commit, and returns a function that is called after the commit. The channel
@@ -88,10 +86,6 @@ func Open(ctx context.Context, o Options) (s *DB, err error) {
 	}
 	return s, err
 }
-
-// Started says that callers wait for answers from now on. Until then, the connections of Postgres wait longer for the
-// answer to a statement, so that a start on a busy server does not fail because of one late answer.
-func (s *DB) Started() { s.starting.Store(false) }
 
 // Close closes all handles.
 func (s *DB) Close() error {

@@ -125,7 +125,6 @@ func (Postgres) examinePages(Query) relay.Finding {
 // statements that may take long.
 func (s *DB) openPostgres(ctx context.Context) error {
 	s.Dialect = Postgres{}
-	s.starting.Store(true)
 	dsn, err := postgresDSN(s.opt.URL, connectTimeout)
 	if err != nil {
 		return fmt.Errorf("database URL: %w", err)
@@ -135,7 +134,7 @@ func (s *DB) openPostgres(ctx context.Context) error {
 		return fmt.Errorf("direct database URL: %w", err)
 	}
 	s.viaPooler = direct != dsn
-	if s.Write, err = openPool(ctx, dsn, s.poolSize(), &dialer{readTimeout: readTimeout, shared: s.viaPooler, starting: &s.starting}); err != nil {
+	if s.Write, err = openPool(ctx, dsn, s.poolSize(), &dialer{readTimeout: readTimeout, shared: s.viaPooler}); err != nil {
 		return fmt.Errorf("open postgres %s: %w", s.place(), err)
 	}
 	s.Read, s.readLogin = s.Write, s.Write
@@ -175,7 +174,7 @@ func (s *DB) openJournal(ctx context.Context, dsn string) error {
 	q := u.Query()
 	q.Set("connect_timeout", "1")
 	u.RawQuery = q.Encode()
-	if s.Journal, err = openPool(ctx, u.String(), 1, &dialer{readTimeout: journalReadTimeout, shared: s.viaPooler, starting: &s.starting}); err != nil {
+	if s.Journal, err = openPool(ctx, u.String(), 1, &dialer{readTimeout: journalReadTimeout, shared: s.viaPooler}); err != nil {
 		return err
 	}
 	s.Journal.SetConnMaxIdleTime(0)

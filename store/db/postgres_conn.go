@@ -24,7 +24,6 @@ type dialer struct {
 	readTimeout time.Duration
 	shared      bool          // a pooler shares the sessions with other clients, so session settings do not last
 	lockTimeout time.Duration // lock_timeout of sessions with directReadTimeout; 0 = none
-	starting    *atomic.Bool  // true = no caller waits yet, so the connections wait for OpTimeout; nil = callers always wait
 }
 
 // DialContext is called by the driver.
@@ -33,7 +32,7 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	if err != nil {
 		return nil, err
 	}
-	return &deadlineConn{Conn: c, by: d}, nil
+	return &deadlineConn{Conn: c, readTimeout: d.readTimeout}, nil
 }
 
 // DialTimeout implements pq.Dialer.
@@ -47,17 +46,8 @@ func (d *dialer) DialTimeout(network, address string, timeout time.Duration) (ne
 // itself, as it does during login. The driver reads only when it expects an answer.
 type deadlineConn struct {
 	net.Conn
-	by  *dialer
-	set atomic.Bool
-}
-
-// limit returns the end of a read or write that begins now.
-func (c *deadlineConn) limit() time.Time {
-	wait := c.by.readTimeout
-	if c.by.starting != nil && c.by.starting.Load() {
-		wait = max(wait, OpTimeout)
-	}
-	return time.Now().Add(wait)
+	readTimeout time.Duration
+	set         atomic.Bool
 }
 
 func (c *deadlineConn) SetDeadline(t time.Time) error {
@@ -67,7 +57,7 @@ func (c *deadlineConn) SetDeadline(t time.Time) error {
 
 func (c *deadlineConn) Read(p []byte) (int, error) {
 	if !c.set.Load() {
-		if err := c.Conn.SetReadDeadline(c.limit()); err != nil {
+		if err := c.Conn.SetReadDeadline(time.Now().Add(c.readTimeout)); err != nil {
 			return 0, err
 		}
 	}
@@ -76,7 +66,7 @@ func (c *deadlineConn) Read(p []byte) (int, error) {
 
 func (c *deadlineConn) Write(p []byte) (int, error) {
 	if !c.set.Load() {
-		if err := c.Conn.SetWriteDeadline(c.limit()); err != nil {
+		if err := c.Conn.SetWriteDeadline(time.Now().Add(c.readTimeout)); err != nil {
 			return 0, err
 		}
 	}

@@ -50,7 +50,6 @@ func open(t testing.TB, address string) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.Started() // callers wait in these tests
 	s.db = d
 	s.clusterStore = cluster.New(d, cluster.Options{
 		Log: log, DataDir: dir, CorrectClock: true, SpoolSteps: p.Waiting.Load, Go: s.wait.Go,
