@@ -98,12 +98,12 @@ func (s *Store) Join(ctx context.Context, predecessor string) error {
 	m := &s.membership
 	gone := map[string]bool{predecessor: true}
 	if s.db.Dialect.SeveralNodes() {
-		single, err := s.db.OpenSingle(ctx, beatTimeout) // a connection of its own, so that nothing delays the heartbeat
+		db, err := s.db.OpenSingle(ctx, beatTimeout) // a connection of its own, so that nothing delays the heartbeat
 		if err != nil {
 			return err
 		}
-		m.db = single
-		if err := db.WhileLocked(ctx, func() error { return s.watchNames(ctx, gone) }); err != nil {
+		m.db = db
+		if err := s.watchNames(ctx, gone); err != nil {
 			return err
 		}
 	}
@@ -115,10 +115,8 @@ func (s *Store) Join(ctx context.Context, predecessor string) error {
 	if err := db.WhileLocked(ctx, func() error { return s.enter(ctx, gone) }); err != nil || !s.db.Dialect.SeveralNodes() {
 		return err
 	}
-	return db.WhileLocked(ctx, func() error { // the beat measures the clock before any time is stored
-		_, err := s.beat(ctx)
-		return err
-	})
+	_, err := s.beat(ctx) // the beat measures the clock before any time is stored
+	return err
 }
 
 // enter adds the row of this node, with a new id. gone holds the ids of nodes that have ended; their names
