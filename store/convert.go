@@ -32,7 +32,7 @@ func (s *Store) copySQLite(ctx context.Context, o convert.Options) ([]*CopiedTab
 	}
 	o.Source, o.Target = db.PlaceOf("", s.opt.DataDir), s.db
 	o.MakeDay = func(ctx context.Context, day time.Time) error {
-		err := db.WhileLocked(ctx, func() error { return partition.MakeDay(ctx, s.db, partition.Day(day)) })
+		err := db.WhileBusy(ctx, func() error { return partition.MakeDay(ctx, s.db, partition.Day(day)) })
 		if db.SQLState(err) == "42P07" { // duplicate_table: an earlier call has made the table
 			return nil
 		}

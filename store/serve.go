@@ -45,26 +45,26 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 	if err := s.EndDeadNodes(ctx, before); err != nil {
 		return err
 	}
-	if err := db.WhileLocked(ctx, func() error { return s.RaiseIDs(ctx) }); err != nil {
+	if err := db.WhileBusy(ctx, func() error { return s.RaiseIDs(ctx) }); err != nil {
 		return err
 	}
 	var last cluster.RevisionMark
-	if err := db.WhileLocked(ctx, func() (err error) { last, err = s.LastRevision(ctx); return err }); err != nil {
+	if err := db.WhileBusy(ctx, func() (err error) { last, err = s.LastRevision(ctx); return err }); err != nil {
 		return err
 	}
 	s.SetFeed(publish)
 	s.stop = stop
 	s.db.Disk.Refresh()
-	if err := db.WhileLocked(ctx, func() error { return s.usage.Start(run) }); err != nil {
+	if err := db.WhileBusy(ctx, func() error { return s.usage.Start(run) }); err != nil {
 		return err
 	}
 	if err := s.StartJournal(run); err != nil {
 		return err
 	}
-	if err := db.WhileLocked(ctx, func() error { return s.StartNotices(run) }); err != nil {
+	if err := db.WhileBusy(ctx, func() error { return s.StartNotices(run) }); err != nil {
 		return err
 	}
-	if err := db.WhileLocked(ctx, func() error { return s.judgeClock(ctx) }); err != nil {
+	if err := db.WhileBusy(ctx, func() error { return s.judgeClock(ctx) }); err != nil {
 		return err
 	}
 	s.startLoops(run, last)

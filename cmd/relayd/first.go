@@ -86,11 +86,12 @@ func (a *app) firstStart(ctx context.Context, list []*setting) (*summary, error)
 const startTries = 30 * time.Second
 
 // patiently calls the function step of a start again while the store is unavailable, so that the start does not end
-// because of one late answer of the database.
+// because of one late answer of the database. It does not call a step again that may have been done.
 func patiently[T any](ctx context.Context, step func() (T, error)) (T, error) {
 	for began := time.Now(); ; {
 		value, err := step()
-		if !errors.Is(err, &relay.Error{Code: relay.CodeStoreUnavailable}) || time.Since(began) > startTries {
+		var e *relay.Error
+		if !errors.As(err, &e) || e.Code != relay.CodeStoreUnavailable || e.Unknown || time.Since(began) > startTries {
 			return value, err
 		}
 		select {

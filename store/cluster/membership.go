@@ -112,7 +112,7 @@ func (s *Store) Join(ctx context.Context, predecessor string) error {
 	m.observed, m.early = make(chan struct{}, 1), make(chan struct{}, 1)
 	m.ended, m.others, m.cut = make(chan struct{}), map[string]*nodeSeen{}, map[string]bool{}
 	m.mu.Unlock()
-	if err := db.WhileLocked(ctx, func() error { return s.enter(ctx, gone) }); err != nil || !s.db.Dialect.SeveralNodes() {
+	if err := db.WhileBusy(ctx, func() error { return s.enter(ctx, gone) }); err != nil || !s.db.Dialect.SeveralNodes() {
 		return err
 	}
 	_, err := s.beat(ctx) // the beat measures the clock before any time is stored

@@ -44,7 +44,7 @@ func (s *Store) EndDeadNodes(ctx context.Context, predecessor string) error {
 		},
 		func() error { return s.clearTunnels(ctx) },
 	} {
-		if err := db.WhileLocked(ctx, step); err != nil {
+		if err := db.WhileBusy(ctx, step); err != nil {
 			return err
 		}
 	}

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// WhileLocked calls the function step again while another session keeps a lock that step needs. A node that
-// lost its connection leaves its transaction and its locks behind until Postgres ends the session: see
-// sessionSettings. WhileLocked also calls step again if the server did not answer a statement in time: a busy server may
-// report the end of a wait for a lock later than the connection waits for it. After a commit without an answer it
-// does not, because step may have been done.
-func WhileLocked(ctx context.Context, step func() error) error {
+// WhileBusy calls the function step again while another session keeps a lock that step needs, or the server did not
+// answer a statement in time. A node that lost its connection leaves its transaction and its locks behind until
+// Postgres ends the session: see sessionSettings. A busy server may report the end of a wait for a lock later than the
+// connection waits for it. After a commit without an answer WhileBusy does not call step again, because step may have
+// been done.
+func WhileBusy(ctx context.Context, step func() error) error {
 	return tryAgain(ctx, 3*OpTimeout, func(err error) bool {
 		var commit *unansweredCommit
 		return IsLocked(err) || isTimeout(err) && !errors.As(err, &commit)

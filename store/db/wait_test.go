@@ -12,7 +12,7 @@ import (
 
 // A step of the start runs again after an error that passes, and only then: a commit without an answer may have been
 // made.
-func TestWhileLocked(t *testing.T) {
+func TestWhileBusy(t *testing.T) {
 	t.Parallel()
 	late := &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}
 	for name, c := range map[string]struct {
@@ -28,7 +28,7 @@ func TestWhileLocked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			calls := 0
-			err := WhileLocked(t.Context(), func() error {
+			err := WhileBusy(t.Context(), func() error {
 				if calls++; calls == 1 {
 					return (&DB{Dialect: Postgres{}}).Fault("start", c.err)
 				}

@@ -8,10 +8,11 @@ import (
 	"relay"
 )
 
-// The reads for the greeting are tried again while the store is unavailable, and only then: relayd serves already.
+// A step of a start is tried again while the store is unavailable, and only then; not if it may have been done.
 func TestPatiently(t *testing.T) {
 	t.Parallel()
 	away, other := relay.Errorf(relay.CodeStoreUnavailable, "away"), errors.New("broken")
+	unknown := &relay.Error{Code: relay.CodeStoreUnavailable, Unknown: true}
 	ended, end := context.WithCancel(t.Context())
 	end()
 	for name, c := range map[string]struct {
@@ -22,6 +23,7 @@ func TestPatiently(t *testing.T) {
 	}{
 		"an answer that comes late": {t.Context(), away, 3, nil},
 		"an error that stays":       {t.Context(), other, 1, other},
+		"a change without answer":   {t.Context(), unknown, 1, unknown},
 		"a stop during the start":   {ended, away, 1, away},
 	} {
 		t.Run(name, func(t *testing.T) {
